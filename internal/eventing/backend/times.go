@@ -16,8 +16,11 @@ const (
 	ProgressEvery = AckWait / 4
 	// ControllerEnd is how long a controller that ends waits for the sinks that have an event.
 	ControllerEnd = SinkTimeout + tellTime
-	// ControllerGrace is how long the process may take in all. The pod has at least as much.
+	// ControllerGrace is how long the process may take in all.
 	ControllerGrace = ControllerEnd + 5*time.Second
+	// PodGrace is how long the pods of controller and publisher have before they are killed:
+	// terminationGracePeriodSeconds of both.
+	PodGrace = time.Minute
 
 	// MeshSinkTimeout is how long a sink may take for an event of the mesh, and MeshSlotTimeout how
 	// long that event waits for one of the slots of its Subscription.

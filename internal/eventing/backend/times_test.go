@@ -37,12 +37,16 @@ func TestTimesOfTheChart(t *testing.T) {
 	if retries := inTemplate(t, "broker.yaml", "retry"); retries != backend.MeshRetries {
 		t.Errorf("the Broker repeats %d times, and MeshRetries is %d", retries, backend.MeshRetries)
 	}
-	grace := time.Duration(inTemplate(t, "controller.yaml", "terminationGracePeriodSeconds")) * time.Second
+	for _, template := range []string{"controller.yaml", "publisher.yaml"} {
+		if grace := time.Duration(inTemplate(t, template, "terminationGracePeriodSeconds")) * time.Second; grace != backend.PodGrace {
+			t.Errorf("%s lets a pod end within %s, and PodGrace is %s", template, grace, backend.PodGrace)
+		}
+	}
 	for what, needed := range map[string]time.Duration{
 		"sinks of NATS": backend.ControllerGrace, "requests of the mesh": backend.MeshDelay + backend.MeshEnd,
 	} {
-		if needed >= grace {
-			t.Errorf("a controller is killed after %s, and may wait %s for %s", grace, needed, what)
+		if needed >= backend.PodGrace {
+			t.Errorf("a controller is killed after %s, and may wait %s for %s", backend.PodGrace, needed, what)
 		}
 	}
 }

@@ -18,8 +18,6 @@ import (
 )
 
 const (
-	// progress is how often NATS is told of events that are here for at least as long.
-	progress = backend.ProgressEvery
 	// mostPulled bounds the events that wait in this process for a slot, and so its memory.
 	mostPulled = 50
 	// ackLimit is how long NATS is told again and again that an event was taken: a server that
@@ -116,7 +114,7 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 	})
 	if err == nil {
 		w.mu.Lock()
-		w.progress = time.AfterFunc(progress, w.tellProgress)
+		w.progress = time.AfterFunc(backend.ProgressEvery, w.tellProgress)
 		w.mu.Unlock()
 	}
 	return w, err
@@ -386,12 +384,12 @@ func (w *worker) tellProgress() {
 	var slow []*nats.Msg
 	w.mu.Lock()
 	for m, since := range w.busy {
-		if time.Since(since) >= progress {
+		if time.Since(since) >= backend.ProgressEvery {
 			slow = append(slow, m)
 		}
 	}
 	if len(w.busy) > 0 || !w.ended() {
-		w.progress.Reset(progress)
+		w.progress.Reset(backend.ProgressEvery)
 	}
 	w.mu.Unlock()
 	for _, m := range slow {

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/test/natsserver"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
@@ -107,7 +108,7 @@ func TestEventsThatWait(t *testing.T) {
 			return fmt.Errorf("%d", len(w.busy))
 		}
 		for m := range w.busy {
-			w.busy[m] = time.Now().Add(-progress)
+			w.busy[m] = time.Now().Add(-backend.ProgressEvery)
 		}
 		return nil
 	})

@@ -19,8 +19,6 @@ const (
 	// DuplicateWindow is how long NATS knows the id of a message, also after it was delivered, and
 	// while the stream is closed.
 	DuplicateWindow = 2 * time.Minute
-	// AckWait is how long NATS waits for an answer to a message before it sends the message again.
-	AckWait = backend.AckWait
 	// maxAckPending bounds what waits for an answer. A message that is refused and waits for its
 	// next try counts, and without a place no new event is sent (docs/decisions/1021). Each place
 	// costs NATS some 100 bytes while it is taken.
@@ -119,7 +117,7 @@ func Consumer(namespace, name string, filters []string, inOrder bool) jetstream.
 		FilterSubjects: filters,
 		DeliverPolicy:  jetstream.DeliverNewPolicy,
 		AckPolicy:      jetstream.AckExplicitPolicy,
-		AckWait:        AckWait,
+		AckWait:        backend.AckWait,
 		MaxDeliver:     -1,
 		MaxAckPending:  pending,
 		Metadata:       map[string]string{SubscriptionKey: namespace + "/" + name},
