@@ -1,6 +1,9 @@
 package model_test
 
 import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -226,6 +229,88 @@ func TestUndoAcceptsWhatIsLeft(t *testing.T) {
 			t.Errorf("what somebody else has created: %v", live)
 		}
 	})
+}
+
+// TestAcceptLeftAndAnother: a second actor changes, at every call of an undo with --accept-left, what
+// is left, or what the undo is about to restore. What that one wrote last stays, the run is closed,
+// and its journal names what was not restored, and nothing that was.
+func TestAcceptLeftAndAnother(t *testing.T) {
+	theirs := map[string]any{"k": "theirs"}
+	for name, act := range map[string]struct {
+		do func(s *sandbox)
+		// keeps is the object with their data.
+		keeps string
+	}{
+		"DeletesWhatIsLeft":    {func(s *sandbox) { s.remove("victim") }, ""},
+		"MakesWhatIsLeftAgain": {func(s *sandbox) { s.again("victim", theirs) }, "victim"},
+		"MakesWhatIsRestored": {func(s *sandbox) {
+			if s.live("other") == nil {
+				s.put("other", theirs)
+			} else {
+				s.edit("other", `{"data":{"k":"theirs"}}`)
+			}
+		}, "other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for n, more := 1, true; more; n++ {
+				bubble(t, fmt.Sprintf("Call%d", n), func(t *testing.T, s *sandbox) { more = s.acceptLeft(n, act.do, act.keeps) })
+			}
+		})
+	}
+}
+
+// acceptLeft undoes a run with --accept-left while another one acts before call n, and says whether
+// there was such a call.
+func (s *sandbox) acceptLeft(n int, act func(*sandbox), keeps string) (acted bool) {
+	t := s.t
+	t.Helper()
+	s.before()
+	s.put("other", map[string]any{"k": "other"})
+	earlier, newest := fixed(unit("new", s.creation("new"))), fixed(unit("victim", s.deletion("victim")), unit("other", s.deletion("other")))
+	want(t, s.run("first", earlier), migration.Succeeded)
+	want(t, s.run("second", newest), migration.Succeeded)
+	s.put("victim", map[string]any{"k": "somebody"})
+	client, calls := s.server.Client("third"), 0
+	client.Before(func(*model.Request) {
+		if calls++; calls == n {
+			acted = true
+			act(s)
+		}
+	})
+	r := s.with(client, func(o *engine.Options) { o.AcceptLeft = true }).Undo(t.Context(), newest)
+	want(t, r, migration.Succeeded)
+	if keeps != "" && acted {
+		if live := s.live(keeps); live == nil || data(live.Object)["k"] != "theirs" {
+			t.Errorf("what they wrote last to %s is lost: %v", keeps, live)
+		}
+	}
+	var noted []string
+	for key, obj := range s.server.Objects() {
+		raw, _ := data(obj)["accepted"].(string)
+		if key.Plural != "secrets" || raw == "" {
+			continue
+		}
+		var accepted struct{ Objects []string }
+		content, err := base64.StdEncoding.DecodeString(raw)
+		if err == nil {
+			err = json.Unmarshal(content, &accepted)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		noted = append(noted, accepted.Objects...)
+	}
+	for _, ch := range r.Changes {
+		left := ch.Result == migration.ChangeNotRestored || ch.Result == migration.ChangeProtected
+		if slices.Contains(noted, ref(ch.Name).String()) != left {
+			t.Errorf("%s is %s, and the journal says that %v were accepted", ch.Name, ch.Result, noted)
+		}
+	}
+	want(t, s.with(s.server.Client("fourth"), func(*engine.Options) {}).Undo(t.Context(), newest), migration.Succeeded)
+	if live := s.live("new"); live != nil {
+		t.Error("the earlier run was not undone")
+	}
+	return acted
 }
 
 // TestUndoOneNotFound: that one request for a kind is answered with 404 proves nothing. On f3299ef
