@@ -119,6 +119,17 @@ func (r *rig) createStream(open bool) {
 	}
 }
 
+// Launch starts NATS again, and waits until the manager's connection is back in it: a request on
+// a connection that has not come back yet fails at once, instead of waiting for it.
+func (r *rig) Launch() {
+	r.t.Helper()
+	r.plane.Launch()
+	poll.Until(r.t, limit, "NATS is back", func(ctx context.Context) error {
+		_, err := r.manager.Stream(ctx, backend.Stream)
+		return err
+	})
+}
+
 // open opens or closes the stream.
 func (r *rig) open(open bool) {
 	r.t.Helper()
