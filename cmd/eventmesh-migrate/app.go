@@ -55,7 +55,7 @@ func execute(name string, streams cli.IO, in io.Reader) int {
 			return cli.Run(job.Job, streams)
 		}
 	}
-	defer cli.BoundMemory(streams)()
+	defer cli.BoundMemory()()
 	a := &app{in: in, jobs: jobs, name: program}
 	if strings.TrimSuffix(name, ".exe") == plugin {
 		a.name = "kubectl " + program

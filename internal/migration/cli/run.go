@@ -57,14 +57,10 @@ func OS() IO {
 // for a larger cluster: see raiseMemoryLimit.
 const memoryLimit = 40 << 20
 
-// gcPercent lets the heap grow by half between two cycles rather than double,
-// for the same reason. GOGC is the user's choice, as GOMEMLIMIT is.
-const gcPercent = 50
-
 // Run executes the job as the command line says, and returns the exit code of
 // the process. It is to be called once in a process.
 func Run(job migration.Job, streams IO) int {
-	defer BoundMemory(streams)()
+	defer BoundMemory()()
 	p := &process{
 		IO:             streams,
 		job:            job,
@@ -76,18 +72,15 @@ func Run(job migration.Job, streams IO) int {
 	return p.main()
 }
 
-// BoundMemory makes the garbage collector work harder than by its default rule, until the returned
-// function is called. What GOMEMLIMIT and GOGC say is the user's choice, and stays. It is to be
-// called once in a process.
-func BoundMemory(streams IO) (stop func()) {
+// BoundMemory makes the garbage collector work harder than by its default rule when the heap is not
+// small any more, until the returned function is called. What GOMEMLIMIT and GOGC say is the user's
+// choice, and stays. It is to be called once in a process.
+func BoundMemory() (stop func()) {
 	// A negative limit only asks; MaxInt64 says that GOMEMLIMIT set none.
 	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
 		return func() {}
 	}
 	debug.SetMemoryLimit(memoryLimit)
-	if streams.Env("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
 	return raiseMemoryLimit()
 }
 

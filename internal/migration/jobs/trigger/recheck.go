@@ -116,6 +116,9 @@ func (r *recheck) channel(ctx context.Context, ch *migration.Change) (reason, er
 // subscription says whether a Kyma Subscription may go now. What has to be waited for comes
 // before what is read, so that nothing gets old meanwhile.
 func (r *recheck) subscription(ctx context.Context, u *migration.Unit, i int, ch *migration.Change) (reason, error) {
+	if err := r.watch(ctx, ch); err != nil {
+		return reason{}, err
+	}
 	live, err := r.fresh.WatchedOne(ctx, ch.Ref)
 	if err != nil {
 		return reason{}, err
@@ -176,6 +179,30 @@ func (r *recheck) subscription(ctx context.Context, u *migration.Unit, i int, ch
 		return why, err
 	}
 	return r.traffic(ctx, sub, wants)
+}
+
+// watch begins all watches that the answer about a Subscription needs, at once. The first unit would
+// otherwise list one kind after the other, and all units behind it would wait for that. What they
+// show now is no part of the answer.
+func (r *recheck) watch(ctx context.Context, ch *migration.Change) error {
+	g, ctx := errgroup.WithContext(ctx)
+	refs := []migration.Ref{ch.Ref, r.kinds.broker.Ref(ch.Ref.Namespace, kyma.DefaultBroker)}
+	if r.kinds.link.Served {
+		refs = append(refs, r.kinds.link.Ref(kyma.SystemNamespace, ""), r.kinds.link.Ref(r.options.integrationNamespace, ""))
+	}
+	for _, ref := range refs {
+		g.Go(func() error {
+			_, err := r.fresh.WatchedOne(ctx, ref)
+			return err
+		})
+	}
+	for _, of := range []migration.Resource{deployments, replicaSets, pods} {
+		g.Go(func() error {
+			_, err := r.fresh.Watched(ctx, of, eventbus.ControllerRef.Namespace)
+			return err
+		})
+	}
+	return g.Wait()
 }
 
 // handled says whether the unit does what the subscription-controller would have
