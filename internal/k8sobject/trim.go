@@ -20,15 +20,19 @@ func TrimAnnotations(obj *unstructured.Unstructured, unless ...string) {
 }
 
 // TrimMeta removes what the API server sets and nobody here reads. Kind, version and
-// namespace are the same in many objects, which then share the strings.
+// namespace are the same in many objects, which then share the strings. What is left is copied: a
+// map keeps the room of what was deleted from it, here more than half.
 func TrimMeta(obj *unstructured.Unstructured) {
-	meta, _ := obj.Object["metadata"].(map[string]any)
-	for _, key := range []string{"creationTimestamp", "selfLink", "managedFields"} {
-		delete(meta, key)
+	kept := map[string]any{}
+	for key, value := range MapAt(obj.Object, "metadata") {
+		if !slices.Contains([]string{"creationTimestamp", "selfLink", "managedFields"}, key) {
+			kept[key] = value
+		}
 	}
+	obj.Object["metadata"] = kept
 	obj.Object["apiVersion"] = unique.Make(obj.GetAPIVersion()).Value()
 	obj.Object["kind"] = unique.Make(obj.GetKind()).Value()
-	meta["namespace"] = unique.Make(obj.GetNamespace()).Value()
+	kept["namespace"] = unique.Make(obj.GetNamespace()).Value()
 }
 
 // ReadyStatus is what TrimStatus keeps of what is ready: all share it, and nothing may change it.

@@ -87,9 +87,9 @@ func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 	}{
 		{s.kinds.application, kyma.Application, "", s.applications, trimApplication},
 		{deployments, schema.GroupKind{}, o.namespace, s.deployments, eventpath.TrimWorkload},
-		{s.kinds.httpSource, kyma.HTTPSource, o.namespace, s.sources, trimSource},
-		{s.kinds.channel, kyma.Channel, o.namespace, s.channels, trimSpec},
-		{s.kinds.service, kyma.Service, o.namespace, s.services, trimSpec},
+		{s.kinds.httpSource, kyma.HTTPSource, o.namespace, s.sources, trimSource(s.kinds.httpSource, o.namespace)},
+		{s.kinds.channel, kyma.Channel, o.namespace, s.channels, eventpath.TrimTo(s.kinds.channel, kyma.Channel.Kind, o.namespace, false)},
+		{s.kinds.service, kyma.Service, o.namespace, s.services, eventpath.TrimTo(s.kinds.service, kyma.Service.Kind, o.namespace, false)},
 	} {
 		if slices.Contains(s.kinds.missing, k.gk) {
 			continue
@@ -120,13 +120,6 @@ func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 	return s, g.Wait()
 }
 
-// trimReady keeps what names an object, and whether it is ready.
-func trimReady(obj *unstructured.Unstructured) {
-	k8sobject.TrimMeta(obj)
-	k8sobject.TrimAnnotations(obj)
-	k8sobject.TrimStatus(obj)
-}
-
 func trimApplication(obj *unstructured.Unstructured) {
 	k8sobject.TrimMeta(obj)
 	k8sobject.TrimAnnotations(obj)
@@ -137,13 +130,12 @@ func trimApplication(obj *unstructured.Unstructured) {
 	obj.Object["spec"] = spec
 }
 
-// trimSource keeps of an HTTPSource what it is the source of.
-func trimSource(obj *unstructured.Unstructured) {
-	trimReady(obj)
-	obj.Object["spec"] = map[string]any{"source": kyma.SourceOf(obj)}
-}
-
-func trimSpec(obj *unstructured.Unstructured) {
-	delete(obj.Object, "spec")
-	trimReady(obj)
+// trimSource keeps of an HTTPSource what it is the source of, too.
+func trimSource(of migration.Resource, namespace string) func(*unstructured.Unstructured) {
+	trim := eventpath.TrimTo(of, kyma.HTTPSource.Kind, namespace, false)
+	return func(obj *unstructured.Unstructured) {
+		spec := map[string]any{"source": kyma.SourceOf(obj)}
+		trim(obj)
+		obj.Object["spec"] = spec
+	}
 }

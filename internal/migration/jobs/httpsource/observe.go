@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kyma-project/eventmesh-migration/internal/k8sobject"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -197,104 +197,7 @@ func readTiller(ctx context.Context, c reader, namespace string, applications ma
 	return t, nil
 }
 
-// What is read of the status of a ready object is the same for all of them: they
-// share it. Nothing may change it.
-var (
-	readyStatus = map[string]any{
-		"conditions": []any{map[string]any{"type": "Ready", "status": "True"}},
-	}
-	readyAddressedStatus = map[string]any{
-		"conditions": readyStatus["conditions"],
-		"address":    map[string]any{"url": "trimmed:"},
-	}
-)
-
-// trimTo keeps of an object what this package reads and what identifies it, so
-// that 5,000 of each kind take some 20 MiB: a map takes a third of a KiB however
-// little is in it, and what is left of a ready Channel or adapter is three.
-//
-// Of an HTTPSource all that people edit is kept, too: it is the kind that is
-// written, and the engine compares it with its journal before it deletes one.
+// trimTo is eventpath.TrimTo. The HTTPSource is the kind that is written.
 func trimTo(k migration.Kind, namespace string) func(*unstructured.Unstructured) {
-	written := k.GroupKind == kyma.HTTPSource
-	// Made once, since turning a string into an interface value allocates.
-	var apiVersion, name, ns any = k.Resource.GroupVersion().String(), k.Kind, namespace
-	return func(obj *unstructured.Unstructured) {
-		if written {
-			k8sobject.TrimAnnotations(obj, migration.MarkAnnotation) // others are not the engine's to delete
-		}
-		trimmed := map[string]any{"apiVersion": apiVersion, "kind": name, "metadata": trimMeta(obj, ns, written)}
-		if spec, ok := obj.Object["spec"]; ok && written {
-			trimmed["spec"] = spec
-		}
-		if status := trimStatus(obj); status != nil {
-			trimmed["status"] = status
-		}
-		obj.Object = trimmed
-	}
-}
-
-func trimMeta(obj *unstructured.Unstructured, namespace any, whole bool) map[string]any {
-	from, _ := obj.Object["metadata"].(map[string]any)
-	meta := map[string]any{"namespace": namespace}
-	keep := []string{"name", "uid", "resourceVersion", "generation", "deletionTimestamp", "finalizers"}
-	if whole {
-		keep = append(keep, "labels", "annotations", "ownerReferences")
-	}
-	for _, key := range keep {
-		if v, ok := from[key]; ok {
-			meta[key] = v
-		}
-	}
-	if whole {
-		return meta
-	}
-	references, _ := from["ownerReferences"].([]any)
-	for _, r := range references {
-		if reference, _ := r.(map[string]any); reference["controller"] == true {
-			meta["ownerReferences"] = []any{trimOwner(reference, meta["name"])}
-		}
-	}
-	return meta
-}
-
-// trimOwner copies an owner reference, sharing what is the same in all: an owner
-// of the kind HTTPSource mostly has the name of the object.
-func trimOwner(reference map[string]any, name any) map[string]any {
-	owner := map[string]any{"controller": true, "uid": reference["uid"]}
-	for key, likely := range map[string]any{"kind": kyma.HTTPSource.Kind, "name": name, "apiVersion": kyma.HTTPSource.Group + "/v1alpha1"} {
-		if owner[key] = reference[key]; owner[key] == likely {
-			owner[key] = likely
-		}
-	}
-	return owner
-}
-
-func trimStatus(obj *unstructured.Unstructured) map[string]any {
-	addressed := kyma.Addressed(obj)
-	if k8sobject.ReadinessOf(obj).OK() {
-		// Current, so that neither generation says more.
-		if addressed {
-			return readyAddressedStatus
-		}
-		return readyStatus
-	}
-	from, _ := obj.Object["status"].(map[string]any)
-	if from == nil {
-		return nil
-	}
-	status := map[string]any{}
-	for _, key := range []string{"observedGeneration", "address"} {
-		if v, ok := from[key]; ok {
-			status[key] = v
-		}
-	}
-	conditions, _ := from["conditions"].([]any)
-	for _, c := range conditions {
-		if condition, _ := c.(map[string]any); condition["type"] == "Ready" {
-			delete(condition, "lastTransitionTime")
-			status["conditions"] = []any{condition}
-		}
-	}
-	return status
+	return eventpath.TrimTo(k.Resource, k.Kind, namespace, k.GroupKind == kyma.HTTPSource)
 }

@@ -304,6 +304,7 @@ func TestTrim(t *testing.T) {
 		maps.Copy(m, more)
 		return m
 	}
+	isReady := []any{map[string]any{"type": "Ready", "status": "True"}}
 	cases := map[string]struct {
 		reason string
 		kind   migration.Kind
@@ -318,7 +319,7 @@ func TestTrim(t *testing.T) {
 				"metadata": meta("uid-channel-a", map[string]any{"ownerReferences": []any{map[string]any{
 					"apiVersion": "sources.kyma-project.io/v1alpha1", "kind": "HTTPSource", "name": "a", "uid": "uid-a", "controller": true,
 				}}}),
-				"status": readyAddressedStatus,
+				"status": map[string]any{"conditions": isReady, "address": map[string]any{"url": "trimmed:"}},
 			},
 		},
 		"NotReady": {
@@ -342,7 +343,7 @@ func TestTrim(t *testing.T) {
 					"ownerReferences": []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "uid-c"}},
 				}),
 				"spec":   map[string]any{"source": "a"},
-				"status": readyStatus,
+				"status": map[string]any{"conditions": isReady},
 			},
 		},
 		"AnotherSource": {
@@ -355,7 +356,7 @@ func TestTrim(t *testing.T) {
 					"ownerReferences": []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "uid-c"}},
 				}),
 				"spec":   map[string]any{"source": "a"},
-				"status": readyStatus,
+				"status": map[string]any{"conditions": isReady},
 			},
 		},
 	}
