@@ -7,10 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,6 +37,7 @@ type Server struct {
 	Monitor string
 
 	dir    string
+	name   string
 	cmd    *exec.Cmd
 	exited chan struct{}
 	output bytes.Buffer
@@ -52,7 +56,58 @@ func Start(t testing.TB, config string, tls map[string][]byte) *Server {
 // one is skipped.
 func StartOn(t testing.TB, size int64, config string, tls map[string][]byte) *Server {
 	t.Helper()
-	s := &Server{dir: t.TempDir(), t: t}
+	s := prepare(t, "nats-0", size, config, tls)
+	s.Launch()
+	return s
+}
+
+// StartCluster starts n servers with the configuration of a cluster, as the chart renders it, each
+// as StartOn does. They reach each other as localhost, which the certificate has to name.
+func StartCluster(t testing.TB, n int, size int64, config string, tls map[string][]byte) []*Server {
+	t.Helper()
+	ports := reserve(t, n)
+	config = route.ReplaceAllStringFunc(config, func(text string) string {
+		i, err := strconv.Atoi(route.FindStringSubmatch(text)[1])
+		if err != nil || i >= n {
+			t.Fatalf("the configuration has the route %s, and there are %d servers", text, n)
+		}
+		return "tls://localhost:" + ports[i]
+	})
+	var all []*Server
+	for i := range n {
+		own := strings.Replace(config, "port: 6222", "host: 127.0.0.1\n  port: "+ports[i], 1)
+		all = append(all, prepare(t, fmt.Sprintf("nats-%d", i), size, own, tls))
+	}
+	for _, s := range all {
+		s.Launch()
+	}
+	return all
+}
+
+// route is one of a cluster, with the number of its server.
+var route = regexp.MustCompile(`tls://\S+-(\d+)\.\S+:6222`)
+
+// reserve returns free ports, which nothing holds any more.
+func reserve(t testing.TB, n int) (ports []string) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close() }()
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports = append(ports, port)
+	}
+	return ports
+}
+
+func prepare(t testing.TB, name string, size int64, config string, tls map[string][]byte) *Server {
+	t.Helper()
+	s := &Server{dir: t.TempDir(), name: name, t: t}
 	for _, dir := range []string{"tls", "run", "data"} {
 		if err := os.Mkdir(filepath.Join(s.dir, dir), 0o700); err != nil {
 			t.Fatal(err)
@@ -64,7 +119,6 @@ func StartOn(t testing.TB, size int64, config string, tls map[string][]byte) *Se
 	s.Files(tls)
 	s.Configure(config)
 	t.Cleanup(s.Kill)
-	s.Launch()
 	return s
 }
 
@@ -125,7 +179,7 @@ func (s *Server) Launch() {
 		port, monitor = portOf(s.URL), portOf(s.Monitor)
 	}
 	s.cmd = exec.Command(binary, "--config", filepath.Join(s.dir, "nats.conf"), "--addr", "127.0.0.1", "--port", port, "--http_port", monitor, "--ports_file_dir", s.dir)
-	s.cmd.Env = append(os.Environ(), "POD_NAME=nats-0")
+	s.cmd.Env = append(os.Environ(), "POD_NAME="+s.name)
 	s.cmd.Stdout, s.cmd.Stderr = &s.output, &s.output
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {

@@ -18,8 +18,11 @@ import (
 // this machine, and a test waits for the answer.
 const interval = 20 * time.Millisecond
 
+// patience is the least time that one question may take.
+const patience = 5 * time.Second
+
 // Until asks again and again, and returns when the answer is nil: it holds. Any other answer says
-// what the state is. If the limit is over before, the test fails, with what was awaited and the
+// what the state is. A question that gets no answer in a quarter of the limit is asked again. If the limit is over before, the test fails, with what was awaited and the
 // last state. It can be used while a test cleans up. The limit is that of an idle machine: see
 // Within.
 func Until(t testing.TB, limit time.Duration, what string, holds func(ctx context.Context) error) {
@@ -35,7 +38,9 @@ func For(ctx context.Context, limit time.Duration, what string, holds func(ctx c
 	var last, stopped error
 	began := time.Now()
 	err := wait.PollUntilContextTimeout(ctx, interval, limit, true, func(ctx context.Context) (bool, error) {
-		now := holds(ctx)
+		question, cancel := context.WithTimeout(ctx, max(limit/4, patience))
+		defer cancel()
+		now := holds(question)
 		if stop, ok := errors.AsType[*stop](now); ok {
 			stopped = stop.err
 		}

@@ -19,12 +19,14 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 	"github.com/kyma-project/eventmesh-migration/test/natsserver"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// plane is a nats-server with the configuration of the chart, and its users.
+// plane is NATS with the configuration of the chart, and its users.
 type plane struct {
-	*natsserver.Server
-	seeds map[string][]byte
+	*natsserver.Server // the first of servers, which clients are told
+	servers            []*natsserver.Server
+	seeds              map[string][]byte
 	ca    natsutil.Pair
 }
 
@@ -43,6 +45,12 @@ func startNATSWith(t testing.TB, sync string) *plane {
 
 // startNATSOn is startNATSWith on a volume of a size, as in natsserver.StartOn.
 func startNATSOn(t testing.TB, size int64, sync string) *plane {
+	t.Helper()
+	return startServers(t, 1, size, sync)
+}
+
+// startServers is startNATSOn with n servers, which hold a copy of each event each.
+func startServers(t testing.TB, n int, size int64, sync string) *plane {
 	t.Helper()
 	p := &plane{seeds: map[string][]byte{}}
 	keys := map[string]any{}
@@ -64,7 +72,7 @@ func startNATSOn(t testing.TB, size int64, sync string) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, map[string]any{"nats": map[string]any{"replicas": int64(1), "users": keys, "syncInterval": sync}})
+	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, map[string]any{"nats": map[string]any{"replicas": int64(n), "users": keys, "syncInterval": sync}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +82,27 @@ func startNATSOn(t testing.TB, size int64, sync string) *plane {
 			config, _, _ = unstructured.NestedString(u.Object, "data", "nats.conf")
 		}
 	}
-	p.Server = natsserver.StartOn(t, size, config, map[string][]byte{"tls.crt": certificate.Certificate, "tls.key": certificate.Key, "ca.crt": p.ca.Certificate})
+	tls := map[string][]byte{"tls.crt": certificate.Certificate, "tls.key": certificate.Key, "ca.crt": p.ca.Certificate}
+	if n == 1 {
+		p.servers = []*natsserver.Server{natsserver.StartOn(t, size, config, tls)}
+	} else {
+		p.servers = natsserver.StartCluster(t, n, size, config, tls)
+	}
+	p.Server = p.servers[0]
 	return p
+}
+
+// createStream creates the stream. Servers that have just started do not know each other yet, and
+// what asks them gets no answer.
+func (p *plane) createStream(t testing.TB, manager jetstream.JetStream, config jetstream.StreamConfig) {
+	t.Helper()
+	poll.Until(t, limit, "the stream is created", func(ctx context.Context) error {
+		_, err := manager.CreateStream(ctx, config)
+		if err != nil && len(p.servers) == 1 {
+			return poll.Stop(err)
+		}
+		return err
+	})
 }
 
 // connect begins to connect as a user. The certificate names localhost.

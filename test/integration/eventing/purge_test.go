@@ -57,8 +57,9 @@ func subjects(ctx context.Context, js jetstream.JetStream) (map[string]uint64, e
 // TestNothingIsLeft deletes a Subscription, and removes a type from one, 100,000 sequences after
 // their events were stored, while another one has a backlog. On f3299ef, the events stayed for
 // ever, and those of the removed type were delivered.
-func TestNothingIsLeft(t *testing.T) {
-	r := newRig(t, true)
+func TestNothingIsLeft(t *testing.T) { nothingIsLeft(t, newRig(t, true)) }
+
+func nothingIsLeft(t *testing.T, r *rig) {
 	refuse := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) }
 	for _, name := range []string{"dead", "changed", "busy"} {
 		r.sinks.Answer(name, refuse)

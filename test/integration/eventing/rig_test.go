@@ -62,6 +62,7 @@ func newRigOn(t *testing.T, p *plane, open bool) *rig {
 	r := &rig{plane: p, t: t, client: client(t), sinks: sinks.Start(t), files: t.TempDir(), config: small(), kubeconfig: cluster.Kubeconfig}
 	r.config.NATSMaxMsgsPerTopic, r.config.NATSStreamMaxSize = 1_000_000, *r.config.NATSStreamMaxSize.ToDec()
 	r.config.NATSStreamMaxSize.Set(700 << 20)
+	r.config.NATSStreamReplicas = int32(len(p.servers)) //nolint:gosec // 1 or 3
 	for name, content := range map[string][]byte{"controller": r.seeds["controller"], "ca.crt": r.ca.Certificate} {
 		if err := os.WriteFile(filepath.Join(r.files, name), content, 0o600); err != nil {
 			t.Fatal(err)
@@ -114,9 +115,7 @@ func (r *rig) clear() {
 
 func (r *rig) createStream(open bool) {
 	r.t.Helper()
-	if _, err := r.manager.CreateStream(r.t.Context(), stream.Config(r.config, uuid.NewString(), open)); err != nil {
-		r.t.Fatal(err)
-	}
+	r.plane.createStream(r.t, r.manager, stream.Config(r.config, uuid.NewString(), open))
 }
 
 // Launch starts NATS again, and waits until the manager's connection is back in it: a request on

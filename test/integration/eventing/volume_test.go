@@ -24,15 +24,18 @@ import (
 // even what was delivered. Here events are refused at once while there is room to delete; when the
 // sink takes its events, others are taken.
 func TestFullVolume(t *testing.T) {
+	fullVolume(t, func(t *testing.T, size int64) *plane { return startNATSOn(t, size, "10s") })
+}
+
+func fullVolume(t *testing.T, start func(t *testing.T, size int64) *plane) {
 	const size = 48 << 20
-	p := startNATSOn(t, size, "10s")
+	p := start(t, size)
 	ctx := t.Context()
 	manager, controller, publisher := js(t, p.as(t, "manager")), js(t, p.as(t, "controller")), js(t, p.as(t, "publisher"))
 	config := small()
 	config.NATSStreamMaxSize, config.NATSMaxMsgsPerTopic = resource.MustParse("70Mi"), 1_000_000
-	if _, err := manager.CreateStream(ctx, stream.Config(config, "e1", true)); err != nil {
-		t.Fatal(err)
-	}
+	config.NATSStreamReplicas = int32(len(p.servers)) //nolint:gosec // 1 or 3
+	p.createStream(t, manager, stream.Config(config, "e1", true))
 	consumer := func(name string) jetstream.Consumer {
 		t.Helper()
 		c, err := controller.CreateConsumer(ctx, backend.Stream, stream.Consumer("shop", name, []string{backend.Filter("commerce", name+".v1")}, false))
@@ -74,8 +77,12 @@ func TestFullVolume(t *testing.T) {
 	if room := stream.Room(info); !room.Refuses || room.Percent < 80 {
 		t.Errorf("NATS says of its volume %+v", room)
 	}
-	p.Kill()
-	p.Launch()
+	for _, s := range p.servers {
+		s.Kill()
+	}
+	for _, s := range p.servers {
+		s.Launch()
+	}
 	poll.Until(t, limit, "NATS is back", func(ctx context.Context) error {
 		_, err := controller.AccountInfo(ctx)
 		return err
