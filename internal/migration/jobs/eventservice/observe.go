@@ -120,14 +120,22 @@ func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 	return s, g.Wait()
 }
 
+// trimApplication keeps of an Application whether it takes part, and what became of its release.
 func trimApplication(obj *unstructured.Unstructured) {
 	k8sobject.TrimMeta(obj)
 	k8sobject.TrimAnnotations(obj)
-	spec := map[string]any{}
-	if kyma.SkipsInstallation(obj) {
-		spec["skipInstallation"] = true
+	meta := k8sobject.MapAt(obj.Object, "metadata")
+	delete(meta, "ownerReferences")
+	if !kyma.OptedOut(obj) {
+		delete(meta, "labels")
 	}
-	obj.Object["spec"] = spec
+	skips := kyma.SkipsInstallation(obj)
+	if delete(obj.Object, "spec"); skips {
+		obj.Object["spec"] = map[string]any{"skipInstallation": true}
+	}
+	if _, failed := kyma.InstallationFailed(obj); !failed {
+		delete(obj.Object, "status") // of a release that has not failed nothing is read
+	}
 }
 
 // trimSource keeps of an HTTPSource what it is the source of, too.
