@@ -231,9 +231,9 @@ func TestUndoAcceptsWhatIsLeft(t *testing.T) {
 	})
 }
 
-// TestAcceptLeftAndAnother: a second actor changes, at every call of an undo with --accept-left, what
-// is left, or what the undo is about to restore. What that one wrote last stays, the run is closed,
-// and its journal names what was not restored, and nothing that was.
+// TestAcceptLeftAndAnother: a second actor changes, at every call of an undo with --accept-left,
+// what is left, or what the undo is about to restore. What that one wrote last stays, the run is
+// closed, and its journal names what was not restored, and nothing that was.
 func TestAcceptLeftAndAnother(t *testing.T) {
 	theirs := map[string]any{"k": "theirs"}
 	for name, act := range map[string]struct {
