@@ -181,9 +181,9 @@ func (r *recheck) subscription(ctx context.Context, u *migration.Unit, i int, ch
 	return r.traffic(ctx, sub, wants)
 }
 
-// watch begins all watches that the answer about a Subscription needs, at once. The first unit would
-// otherwise list one kind after the other, and all units behind it would wait for that. What they
-// show now is no part of the answer.
+// watch begins all watches that the answer about a Subscription needs, at once. The first unit
+// would otherwise list one kind after the other, and all units behind it would wait for that. What
+// they show now is no part of the answer.
 func (r *recheck) watch(ctx context.Context, ch *migration.Change) error {
 	g, ctx := errgroup.WithContext(ctx)
 	refs := []migration.Ref{ch.Ref, r.kinds.broker.Ref(ch.Ref.Namespace, kyma.DefaultBroker)}
