@@ -23,8 +23,8 @@ const patience = 5 * time.Second
 
 // Until asks again and again, and returns when the answer is nil: it holds. Any other answer says
 // what the state is. A question that gets no answer in a quarter of the limit is asked again. If
-// the limit is over before, the test fails, with what was awaited and the last state. It can be used
-// while a test cleans up. The limit is that of an idle machine: see Within.
+// the limit is over before, the test fails, with what was awaited and the last state. It can be
+// used while a test cleans up. The limit is that of an idle machine: see Within.
 func Until(t testing.TB, limit time.Duration, what string, holds func(ctx context.Context) error) {
 	t.Helper()
 	if err := For(context.WithoutCancel(t.Context()), Within(limit), what, holds); err != nil {

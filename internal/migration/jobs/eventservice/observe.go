@@ -88,8 +88,8 @@ func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 		{s.kinds.application, kyma.Application, "", s.applications, trimApplication},
 		{deployments, schema.GroupKind{}, o.namespace, s.deployments, eventpath.TrimWorkload},
 		{s.kinds.httpSource, kyma.HTTPSource, o.namespace, s.sources, trimSource(s.kinds.httpSource, o.namespace)},
-		{s.kinds.channel, kyma.Channel, o.namespace, s.channels, eventpath.TrimTo(s.kinds.channel, kyma.Channel.Kind, o.namespace, false)},
-		{s.kinds.service, kyma.Service, o.namespace, s.services, eventpath.TrimTo(s.kinds.service, kyma.Service.Kind, o.namespace, false)},
+		{s.kinds.channel, kyma.Channel, o.namespace, s.channels, eventpath.TrimTo(s.kinds.channel.GroupVersion(), kyma.Channel.Kind, o.namespace, false)},
+		{s.kinds.service, kyma.Service, o.namespace, s.services, eventpath.TrimTo(s.kinds.service.GroupVersion(), kyma.Service.Kind, o.namespace, false)},
 	} {
 		if slices.Contains(s.kinds.missing, k.gk) {
 			continue
@@ -140,7 +140,7 @@ func trimApplication(obj *unstructured.Unstructured) {
 
 // trimSource keeps of an HTTPSource what it is the source of, too.
 func trimSource(of migration.Resource, namespace string) func(*unstructured.Unstructured) {
-	trim := eventpath.TrimTo(of, kyma.HTTPSource.Kind, namespace, false)
+	trim := eventpath.TrimTo(of.GroupVersion(), kyma.HTTPSource.Kind, namespace, false)
 	return func(obj *unstructured.Unstructured) {
 		spec := map[string]any{"source": kyma.SourceOf(obj)}
 		trim(obj)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sobject"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -199,5 +200,12 @@ func readTiller(ctx context.Context, c reader, namespace string, applications ma
 
 // trimTo is eventpath.TrimTo. The HTTPSource is the kind that is written.
 func trimTo(k migration.Kind, namespace string) func(*unstructured.Unstructured) {
-	return eventpath.TrimTo(k.Resource, k.Kind, namespace, k.GroupKind == kyma.HTTPSource)
+	written := k.GroupKind == kyma.HTTPSource
+	trim := eventpath.TrimTo(k.Resource.GroupVersion(), k.Kind, namespace, written)
+	return func(obj *unstructured.Unstructured) {
+		if written {
+			k8sobject.TrimAnnotations(obj, migration.MarkAnnotation) // others are not the engine's to delete
+		}
+		trim(obj)
+	}
 }

@@ -2,10 +2,10 @@ package eventpath
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sobject"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
-	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // What is read of the status of a ready object is the same for all of them: they
@@ -25,17 +25,14 @@ var (
 // little is in it, and what is left of a ready Channel or adapter is three. All of
 // the objects are of the same namespace.
 //
-// Of one that is written all that people edit is kept, too: the engine compares it with
-// its journal before it deletes one.
-func TrimTo(of migration.Resource, kind, namespace string, written bool) func(*unstructured.Unstructured) {
+// If whole, all that people edit is kept, too: of what is written, the engine compares it
+// with its journal before it deletes one.
+func TrimTo(of schema.GroupVersion, kind, namespace string, whole bool) func(*unstructured.Unstructured) {
 	// Made once, since turning a string into an interface value allocates.
-	var apiVersion, name, ns any = of.GroupVersion().String(), kind, namespace
+	var apiVersion, name, ns any = of.String(), kind, namespace
 	return func(obj *unstructured.Unstructured) {
-		if written {
-			k8sobject.TrimAnnotations(obj, migration.MarkAnnotation) // others are not the engine's to delete
-		}
-		trimmed := map[string]any{"apiVersion": apiVersion, "kind": name, "metadata": trimMeta(obj, ns, written)}
-		if spec, ok := obj.Object["spec"]; ok && written {
+		trimmed := map[string]any{"apiVersion": apiVersion, "kind": name, "metadata": trimMeta(obj, ns, whole)}
+		if spec, ok := obj.Object["spec"]; ok && whole {
 			trimmed["spec"] = spec
 		}
 		if status := trimStatus(obj); status != nil {
