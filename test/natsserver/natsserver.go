@@ -56,7 +56,19 @@ func Start(t testing.TB, config string, tls map[string][]byte) *Server {
 // one is skipped.
 func StartOn(t testing.TB, size int64, config string, tls map[string][]byte) *Server {
 	t.Helper()
-	s := prepare(t, "nats-0", size, config, tls)
+	s := prepare(t, "nats-0", config, tls)
+	if size > 0 {
+		s.mount(size)
+	}
+	s.Launch()
+	return s
+}
+
+// StartOnDisk is StartOn with a volume that can fail: see FailDisk.
+func StartOnDisk(t testing.TB, size int64, config string, tls map[string][]byte) *Server {
+	t.Helper()
+	s := prepare(t, "nats-0", config, tls)
+	s.format(size)
 	s.Launch()
 	return s
 }
@@ -76,7 +88,11 @@ func StartCluster(t testing.TB, n int, size int64, config string, tls map[string
 	var all []*Server
 	for i := range n {
 		own := strings.Replace(config, "port: 6222", "host: 127.0.0.1\n  port: "+ports[i], 1)
-		all = append(all, prepare(t, fmt.Sprintf("nats-%d", i), size, own, tls))
+		s := prepare(t, fmt.Sprintf("nats-%d", i), own, tls)
+		if size > 0 {
+			s.mount(size)
+		}
+		all = append(all, s)
 	}
 	for _, s := range all {
 		s.Launch()
@@ -105,16 +121,13 @@ func reserve(t testing.TB, n int) (ports []string) {
 	return ports
 }
 
-func prepare(t testing.TB, name string, size int64, config string, tls map[string][]byte) *Server {
+func prepare(t testing.TB, name, config string, tls map[string][]byte) *Server {
 	t.Helper()
 	s := &Server{dir: t.TempDir(), name: name, t: t}
 	for _, dir := range []string{"tls", "run", "data"} {
 		if err := os.Mkdir(filepath.Join(s.dir, dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if size > 0 {
-		s.mount(size)
 	}
 	s.Files(tls)
 	s.Configure(config)

@@ -1,8 +1,12 @@
 package natsserver
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -26,5 +30,65 @@ func (s *Server) Remount(options string) {
 	s.t.Helper()
 	if err := syscall.Mount("tmpfs", filepath.Join(s.dir, "data"), "tmpfs", syscall.MS_REMOUNT, options); err != nil {
 		s.t.Fatal(err)
+	}
+}
+
+// format makes the directory of the events a file system in a file, which becomes read-only at an
+// error, as volumes do that a node mounts.
+func (s *Server) format(size int64) {
+	s.t.Helper()
+	data := filepath.Join(s.dir, "data")
+	if err := os.WriteFile(s.image(), nil, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.Truncate(s.image(), size); err != nil {
+		s.t.Fatal(err)
+	}
+	for _, command := range [][]string{{"mkfs.ext4", "-q", s.image()}, s.attach()} {
+		if output, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil { //nolint:gosec // a test's own
+			s.t.Skipf("a disk of its own cannot be mounted: %v: %s. Run the test as root, with mkfs.ext4 and loop devices", err, output)
+		}
+	}
+	s.t.Cleanup(func() {
+		if err := syscall.Unmount(data, syscall.MNT_DETACH); err != nil {
+			s.t.Error(err)
+		}
+	})
+}
+
+func (s *Server) image() string { return filepath.Join(s.dir, "disk") }
+
+func (s *Server) attach() []string {
+	return []string{"mount", "-o", "loop,errors=remount-ro", s.image(), filepath.Join(s.dir, "data")}
+}
+
+// FailDisk plays an error of the volume of a server that StartOnDisk has started: its file system
+// is read-only from now on.
+func (s *Server) FailDisk() {
+	s.t.Helper()
+	device, err := exec.Command("findmnt", "--noheadings", "--output", "SOURCE", s.Data()).Output()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	name := filepath.Base(strings.TrimSpace(string(device)))
+	if err := os.WriteFile(filepath.Join("/sys/fs/ext4", name, "trigger_fs_error"), []byte("by a test"), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// RepairDisk checks the file system and mounts it again. The process must have ended.
+func (s *Server) RepairDisk() {
+	s.t.Helper()
+	if err := syscall.Unmount(s.Data(), 0); err != nil {
+		s.t.Fatal(err)
+	}
+	// Exit code 1: errors were corrected.
+	output, err := exec.Command("e2fsck", "-fy", s.image()).CombinedOutput() //nolint:gosec // a test's own
+	if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || exit.ExitCode() > 1) {
+		s.t.Fatalf("e2fsck: %v: %s", err, output)
+	}
+	command := s.attach()
+	if output, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil { //nolint:gosec // a test's own
+		s.t.Fatalf("mount: %v: %s", err, output)
 	}
 }

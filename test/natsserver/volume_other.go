@@ -9,3 +9,14 @@ func (s *Server) mount(int64) {
 
 // Remount is for Linux.
 func (s *Server) Remount(string) {}
+
+func (s *Server) format(int64) {
+	s.t.Helper()
+	s.t.Skip("a disk of its own can be mounted only on Linux")
+}
+
+// FailDisk is for Linux.
+func (s *Server) FailDisk() {}
+
+// RepairDisk is for Linux.
+func (s *Server) RepairDisk() {}

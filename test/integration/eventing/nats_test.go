@@ -52,6 +52,16 @@ func startNATSOn(t testing.TB, size int64, sync string) *plane {
 // startServers is startNATSOn with n servers, which hold a copy of each event each.
 func startServers(t testing.TB, n int, size int64, sync string) *plane {
 	t.Helper()
+	return startPlane(t, n, sync, func(config string, tls map[string][]byte) []*natsserver.Server {
+		if n == 1 {
+			return []*natsserver.Server{natsserver.StartOn(t, size, config, tls)}
+		}
+		return natsserver.StartCluster(t, n, size, config, tls)
+	})
+}
+
+func startPlane(t testing.TB, n int, sync string, start func(config string, tls map[string][]byte) []*natsserver.Server) *plane {
+	t.Helper()
 	p := &plane{seeds: map[string][]byte{}}
 	keys := map[string]any{}
 	for _, user := range []string{"system", "manager", "controller", "publisher"} {
@@ -82,12 +92,7 @@ func startServers(t testing.TB, n int, size int64, sync string) *plane {
 			config, _, _ = unstructured.NestedString(u.Object, "data", "nats.conf")
 		}
 	}
-	tls := map[string][]byte{"tls.crt": certificate.Certificate, "tls.key": certificate.Key, "ca.crt": p.ca.Certificate}
-	if n == 1 {
-		p.servers = []*natsserver.Server{natsserver.StartOn(t, size, config, tls)}
-	} else {
-		p.servers = natsserver.StartCluster(t, n, size, config, tls)
-	}
+	p.servers = start(config, map[string][]byte{"tls.crt": certificate.Certificate, "tls.key": certificate.Key, "ca.crt": p.ca.Certificate})
 	p.Server = p.servers[0]
 	return p
 }

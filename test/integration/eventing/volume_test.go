@@ -15,6 +15,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+	"github.com/kyma-project/eventmesh-migration/test/natsserver"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
@@ -253,4 +254,72 @@ func TestAVolumeThatCannotBeWritten(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestADiskThatFails: the file system of the volume becomes read-only, as it does at an error of
+// the device. Events are refused within a second, and NATS says why. When the disk was repaired,
+// each event is there that was taken: sync is Always.
+func TestADiskThatFails(t *testing.T) {
+	p := startPlane(t, 1, "always", func(config string, tls map[string][]byte) []*natsserver.Server {
+		return []*natsserver.Server{natsserver.StartOnDisk(t, 64<<20, config, tls)}
+	})
+	ctx := t.Context()
+	manager, publisher := js(t, p.as(t, "manager")), js(t, p.as(t, "publisher"))
+	config := small()
+	config.NATSMaxMsgsPerTopic = 1_000
+	p.createStream(t, manager, stream.Config(config, "e1", true))
+	consumer, err := js(t, p.as(t, "controller")).CreateConsumer(ctx, backend.Stream, stream.Consumer("shop", "orders", []string{backend.Filter("commerce", "a.b")}, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var taken []string
+	publish := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		text := fmt.Sprint(len(taken))
+		_, err := publisher.Publish(ctx, backend.Subject("commerce", "a.b"), []byte(text), jetstream.WithRetryAttempts(0))
+		if err == nil {
+			taken = append(taken, text)
+		}
+		return err
+	}
+	for range 20 {
+		if err := publish(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.FailDisk()
+	poll.Until(t, 2*time.Second, "events are refused", func(ctx context.Context) error {
+		refused := (*jetstream.APIError)(nil)
+		if err := publish(ctx); !errors.As(err, &refused) || refused.ErrorCode != 10002 {
+			return fmt.Errorf("NATS answers %w", err)
+		}
+		return nil
+	})
+	info, err := manager.AccountInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if room := stream.Room(info); !room.Refuses || !room.NotWritable {
+		t.Errorf("NATS says of its volume %+v", room)
+	}
+	p.Kill()
+	p.RepairDisk()
+	p.Launch()
+	poll.Until(t, 30*time.Second, "events are taken again", publish)
+	var got []string
+	poll.Until(t, 30*time.Second, "each event comes that was taken", func(context.Context) error {
+		next, err := consumer.Next(jetstream.FetchMaxWait(time.Second))
+		if err == nil {
+			got = append(got, string(next.Data()))
+			err = next.Ack()
+		}
+		if err == nil && len(got) < len(taken) {
+			err = fmt.Errorf("%d of %d", len(got), len(taken))
+		}
+		return err
+	})
+	if diff := cmp.Diff(taken, got); diff != "" {
+		t.Errorf("events (-taken +delivered):\n%s", diff)
+	}
 }
