@@ -72,7 +72,7 @@ func (s *Server) FailDisk() {
 	}
 	name := filepath.Base(strings.TrimSpace(string(device)))
 	if err := os.WriteFile(filepath.Join("/sys/fs/ext4", name, "trigger_fs_error"), []byte("by a test"), 0o600); err != nil {
-		s.t.Fatal(err)
+		s.t.Skipf("an error of a disk cannot be played: %v. Run the test as root, outside of a container", err)
 	}
 }
 
