@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -270,15 +271,16 @@ func (s *sandbox) acceptLeft(n int, act func(*sandbox), keeps string) (acted boo
 	want(t, s.run("first", earlier), migration.Succeeded)
 	want(t, s.run("second", newest), migration.Succeeded)
 	s.put("victim", map[string]any{"k": "somebody"})
-	client, calls := s.server.Client("third"), 0
+	client := s.server.Client("third")
+	var calls atomic.Int64 // the Lease is renewed beside
 	client.Before(func(*model.Request) {
-		if calls++; calls == n {
-			acted = true
+		if calls.Add(1) == int64(n) {
 			act(s)
 		}
 	})
 	r := s.with(client, func(o *engine.Options) { o.AcceptLeft = true }).Undo(t.Context(), newest)
 	want(t, r, migration.Succeeded)
+	acted = calls.Load() >= int64(n)
 	if keeps != "" && acted {
 		if live := s.live(keeps); live == nil || data(live.Object)["k"] != "theirs" {
 			t.Errorf("what they wrote last to %s is lost: %v", keeps, live)
