@@ -27,7 +27,7 @@ type plane struct {
 	*natsserver.Server // the first of servers, which clients are told
 	servers            []*natsserver.Server
 	seeds              map[string][]byte
-	ca    natsutil.Pair
+	ca                 natsutil.Pair
 }
 
 // startNATS starts a server as the operator would configure it: one server, storage in files.
