@@ -102,6 +102,15 @@ func TestSoakRefused(t *testing.T) {
 	var met, others []time.Duration // that met a kill, and that did not
 	mu.Lock()
 	for id, at := range sent {
+		if took := taken[id].Sub(at); took > 2*time.Second {
+			last := time.Time{} // kill before it
+			for _, kill := range kills {
+				if kill.Before(at) {
+					last = kill
+				}
+			}
+			t.Logf("%s took %s, %s after the last kill", id, took, at.Sub(last).Round(time.Second))
+		}
 		if slices.ContainsFunc(kills, func(kill time.Time) bool {
 			return at.After(kill.Add(-time.Minute)) && at.Before(kill.Add(2*time.Minute))
 		}) {
