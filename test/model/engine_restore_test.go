@@ -254,7 +254,7 @@ func TestAcceptLeftAndAnother(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for n, more := 1, true; more; n++ {
-				bubble(t, fmt.Sprintf("Call%d", n), func(t *testing.T, s *sandbox) { more = s.acceptLeft(n, act.do, act.keeps) })
+				bubble(t, fmt.Sprintf("Call%d", n), func(_ *testing.T, s *sandbox) { more = s.acceptLeft(n, act.do, act.keeps) })
 			}
 		})
 	}

@@ -124,6 +124,8 @@ func (r *rig) Launch() {
 	r.t.Helper()
 	r.plane.Launch()
 	poll.Until(r.t, limit, "NATS is back", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // what comes too early gets no answer
+		defer cancel()
 		_, err := r.manager.Stream(ctx, backend.Stream)
 		return err
 	})
