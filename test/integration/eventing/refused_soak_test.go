@@ -73,7 +73,13 @@ func TestSoakRefused(t *testing.T) {
 	var kills []time.Time
 	sent := map[string]time.Time{}
 	for i := range good {
-		time.Sleep(long / good)
+		select {
+		case <-time.After(long / good):
+		case <-running.Exited(): // its Lease of 2 s was lost on a busy machine: a node starts it again
+			t.Logf("the controller ended by itself before good%03d", i)
+			kills = append(kills, time.Now())
+			running = r.controller(fmt.Sprintf("pod-%d-again", i))
+		}
 		if i%20 == 10 { // in turns
 			kills = append(kills, time.Now())
 			if rand.IntN(2) == 0 {
