@@ -9,12 +9,10 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -150,14 +148,15 @@ func (p *Pods) Run(ctx context.Context, pod *corev1.Pod, mounts node.Mounts) (no
 	if program == Controller { // the files of its seed and of the authority are where the program looks by default
 		args = append(args, mounts.All([]string{"--nats-seed-file=/etc/eventing/nats-user/controller", "--nats-ca-file=/etc/eventing/nats-ca/ca.crt"})...)
 	}
-	for _, port := range slices.Sorted(maps.Keys(ports[program])) {
-		address, err := free()
-		if err != nil {
-			return nil, err
-		}
+	free, err := process.FreePorts(len(ports[program]))
+	if err != nil {
+		return nil, err
+	}
+	for i, port := range slices.Sorted(maps.Keys(ports[program])) {
+		address := fmt.Sprintf("127.0.0.1:%d", free[i])
 		c.ports[port] = address
 		if program == Publisher {
-			address = address[strings.LastIndex(address, ":")+1:]
+			address = fmt.Sprint(free[i])
 		}
 		args = append(args, ports[program][port]+"="+address)
 	}
@@ -196,15 +195,6 @@ func (p *Pods) account(ctx context.Context, pod *corev1.Pod) (string, error) {
 	}
 	file := filepath.Join(p.dir, string(pod.UID))
 	return file, clientcmd.WriteToFile(*config, file)
-}
-
-// free is an address that nobody listens on now.
-func free() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // At are the addresses of a port of all running pods of a program, sorted: what a Service has.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -56,10 +55,7 @@ func Start(t testing.TB, config string, tls map[string][]byte) *Server {
 // one is skipped.
 func StartOn(t testing.TB, size int64, config string, tls map[string][]byte) *Server {
 	t.Helper()
-	s := prepare(t, "nats-0", config, tls)
-	if size > 0 {
-		s.mount(size)
-	}
+	s := prepare(t, "nats-0", config, tls, func(s *Server) { s.mount(size) })
 	s.Launch()
 	return s
 }
@@ -67,8 +63,7 @@ func StartOn(t testing.TB, size int64, config string, tls map[string][]byte) *Se
 // StartOnDisk is StartOn with a volume that can fail: see FailDisk.
 func StartOnDisk(t testing.TB, size int64, config string, tls map[string][]byte) *Server {
 	t.Helper()
-	s := prepare(t, "nats-0", config, tls)
-	s.format(size)
+	s := prepare(t, "nats-0", config, tls, func(s *Server) { s.format(size) })
 	s.Launch()
 	return s
 }
@@ -77,22 +72,21 @@ func StartOnDisk(t testing.TB, size int64, config string, tls map[string][]byte)
 // as StartOn does. They reach each other as localhost, which the certificate has to name.
 func StartCluster(t testing.TB, n int, size int64, config string, tls map[string][]byte) []*Server {
 	t.Helper()
-	ports := reserve(t, n)
+	ports, err := process.FreePorts(n)
+	if err != nil {
+		t.Fatal(err)
+	}
 	config = route.ReplaceAllStringFunc(config, func(text string) string {
 		i, err := strconv.Atoi(route.FindStringSubmatch(text)[1])
 		if err != nil || i >= n {
 			t.Fatalf("the configuration has the route %s, and there are %d servers", text, n)
 		}
-		return "tls://localhost:" + ports[i]
+		return fmt.Sprintf("tls://localhost:%d", ports[i])
 	})
 	var all []*Server
 	for i := range n {
-		own := strings.Replace(config, "port: 6222", "host: 127.0.0.1\n  port: "+ports[i], 1)
-		s := prepare(t, fmt.Sprintf("nats-%d", i), own, tls)
-		if size > 0 {
-			s.mount(size)
-		}
-		all = append(all, s)
+		own := strings.Replace(config, "port: 6222", fmt.Sprintf("host: 127.0.0.1\n  port: %d", ports[i]), 1)
+		all = append(all, prepare(t, fmt.Sprintf("nats-%d", i), own, tls, func(s *Server) { s.mount(size) }))
 	}
 	for _, s := range all {
 		s.Launch()
@@ -103,25 +97,8 @@ func StartCluster(t testing.TB, n int, size int64, config string, tls map[string
 // route is one of a cluster, with the number of its server.
 var route = regexp.MustCompile(`tls://\S+-(\d+)\.\S+:6222`)
 
-// reserve returns free ports, which nothing holds any more.
-func reserve(t testing.TB, n int) (ports []string) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close() }()
-		_, port, err := net.SplitHostPort(l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		ports = append(ports, port)
-	}
-	return ports
-}
-
-func prepare(t testing.TB, name, config string, tls map[string][]byte) *Server {
+// prepare makes the files of a server. volume is to make its volume: it goes after the process.
+func prepare(t testing.TB, name, config string, tls map[string][]byte, volume func(*Server)) *Server {
 	t.Helper()
 	s := &Server{dir: t.TempDir(), name: name, t: t}
 	for _, dir := range []string{"tls", "run", "data"} {
@@ -129,6 +106,7 @@ func prepare(t testing.TB, name, config string, tls map[string][]byte) *Server {
 			t.Fatal(err)
 		}
 	}
+	volume(s)
 	s.Files(tls)
 	s.Configure(config)
 	t.Cleanup(s.Kill)

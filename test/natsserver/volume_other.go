@@ -2,8 +2,11 @@
 
 package natsserver
 
-func (s *Server) mount(int64) {
+func (s *Server) mount(size int64) {
 	s.t.Helper()
+	if size == 0 {
+		return
+	}
 	s.t.Skip("a volume of its own can be mounted only on Linux")
 }
 

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	testprocess "github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // ErrNotOwn says that the cluster is somebody else's (EVENTMESH_TEST_KUBECONFIG), whose API server
@@ -207,10 +208,11 @@ func (c *Catalog) StartWebhook(ctx context.Context) error {
 	defer c.mu.Unlock()
 	c.webhook.kill()
 	for attempt := 1; ; attempt++ {
-		port, err := freePort()
+		ports, err := testprocess.FreePorts(1)
 		if err != nil {
 			return err
 		}
+		port := ports[0]
 		c.webhook, err = start(c.binary, c.cp.Dir, "webhook", "--kubeconfig="+c.cp.Kubeconfig, fmt.Sprintf("--port=%d", port), "--cert-dir="+c.certDir)
 		if err != nil {
 			return err
@@ -223,15 +225,6 @@ func (c *Catalog) StartWebhook(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("cannot find a free port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // awaitVerdict asks the API server to create, as a dry run, what only the webhook server refuses,

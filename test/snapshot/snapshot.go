@@ -15,27 +15,18 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
-	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/test/allobjects"
 )
 
 // userAgent is how the snapshot's reads appear in the audit log.
 const userAgent = "eventmesh-snapshot"
-
-// pageSize and parallel keep a snapshot quick without being a burden.
-const (
-	pageSize = 500
-	parallel = 8
-)
 
 // Options change what a snapshot holds.
 type Options struct {
@@ -98,64 +89,16 @@ func compareKeys(a, b Key) int { return strings.Compare(a.text(true), b.text(tru
 // Take reads the whole cluster. A kind that cannot be discovered or listed is an
 // error: what is not seen cannot be called equal.
 func Take(ctx context.Context, config *rest.Config, opts Options) (Snapshot, error) {
-	config = rest.CopyConfig(config)
-	config.UserAgent, config.QPS = userAgent, -1
-	kinds, err := listable(ctx, config)
-	if err != nil {
-		return Snapshot{}, err
-	}
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return Snapshot{}, fmt.Errorf("cannot make a client: %w", err)
-	}
-
-	var mu sync.Mutex
 	var all []*unstructured.Unstructured
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
-	for _, gvr := range kinds {
-		group.Go(func() error {
-			objects, err := list(ctx, client.Resource(gvr))
-			if err != nil {
-				return fmt.Errorf("cannot list %s: %w", gvr.GroupResource(), err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, objects...)
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
+	config = rest.CopyConfig(config)
+	config.UserAgent = userAgent
+	err := allobjects.Each(ctx, config, func(gr schema.GroupResource) bool { return !churning[gr] }, func(_ schema.GroupVersionResource, obj *unstructured.Unstructured) {
+		all = append(all, obj)
+	})
+	if err != nil {
 		return Snapshot{}, err
 	}
 	return normalize(all, opts), nil
-}
-
-// listable returns every resource that can be listed, at the version its group
-// prefers.
-func listable(ctx context.Context, config *rest.Config) ([]schema.GroupVersionResource, error) {
-	client, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a client: %w", err)
-	}
-	lists, err := client.ServerPreferredResourcesWithContext(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("cannot discover all kinds: %w", err)
-	}
-	var kinds []schema.GroupVersionResource
-	for _, l := range lists {
-		gv, err := schema.ParseGroupVersion(l.GroupVersion)
-		if err != nil {
-			return nil, fmt.Errorf("cannot discover all kinds: %w", err)
-		}
-		for _, r := range l.APIResources {
-			gvr := gv.WithResource(r.Name)
-			if slices.Contains(r.Verbs, "list") && !strings.Contains(r.Name, "/") && !churning[gvr.GroupResource()] {
-				kinds = append(kinds, gvr)
-			}
-		}
-	}
-	return kinds, nil
 }
 
 // churning are kinds that change by themselves, whatever users do.
@@ -165,23 +108,6 @@ var churning = map[schema.GroupResource]bool{
 	{Resource: "componentstatuses"}:                         true, // made up at each request
 	{Resource: "endpoints"}:                                 true, // follow pods
 	{Group: "discovery.k8s.io", Resource: "endpointslices"}: true, // follow pods, under random names
-}
-
-func list(ctx context.Context, client dynamic.ResourceInterface) ([]*unstructured.Unstructured, error) {
-	var objects []*unstructured.Unstructured
-	opts := metav1.ListOptions{Limit: pageSize}
-	for {
-		page, err := client.List(ctx, opts)
-		if err != nil {
-			return nil, err
-		}
-		for i := range page.Items {
-			objects = append(objects, &page.Items[i])
-		}
-		if opts.Continue = page.GetContinue(); opts.Continue == "" {
-			return objects, nil
-		}
-	}
 }
 
 // normalize turns objects into what is compared.

@@ -8,17 +8,12 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 )
 
-// What is read of the status of a ready object is the same for all of them: they
-// share it. Nothing may change it.
-var (
-	readyStatus = map[string]any{
-		"conditions": []any{map[string]any{"type": "Ready", "status": "True"}},
-	}
-	readyAddressedStatus = map[string]any{
-		"conditions": readyStatus["conditions"],
-		"address":    map[string]any{"url": "trimmed:"},
-	}
-)
+// readyAddressedStatus is k8sobject.ReadyStatus of what has an address, too: all share it, and
+// nothing may change it.
+var readyAddressedStatus = map[string]any{
+	"conditions": k8sobject.ReadyStatus["conditions"],
+	"address":    map[string]any{"url": "trimmed:"},
+}
 
 // TrimTo keeps of an object what this package reads and what identifies it, so
 // that 5,000 of each kind take some 20 MiB: a map takes a third of a KiB however
@@ -35,7 +30,8 @@ func TrimTo(of schema.GroupVersion, kind, namespace string, whole bool) func(*un
 		if spec, ok := obj.Object["spec"]; ok && whole {
 			trimmed["spec"] = spec
 		}
-		if status := trimStatus(obj); status != nil {
+		trimStatus(obj)
+		if status, ok := obj.Object["status"]; ok {
 			trimmed["status"] = status
 		}
 		obj.Object = trimmed
@@ -78,31 +74,12 @@ func trimOwner(reference map[string]any, name any) map[string]any {
 	return owner
 }
 
-func trimStatus(obj *unstructured.Unstructured) map[string]any {
-	addressed := kyma.Addressed(obj)
-	if k8sobject.ReadinessOf(obj).OK() {
-		// Current, so that neither generation says more.
-		if addressed {
-			return readyAddressedStatus
-		}
-		return readyStatus
+// trimStatus is k8sobject.TrimStatus. Of what is ready, that it has an address is all that is read
+// of the address.
+func trimStatus(obj *unstructured.Unstructured) {
+	if kyma.Addressed(obj) && k8sobject.ReadinessOf(obj).OK() {
+		obj.Object["status"] = readyAddressedStatus
+		return
 	}
-	from, _ := obj.Object["status"].(map[string]any)
-	if from == nil {
-		return nil
-	}
-	status := map[string]any{}
-	for _, key := range []string{"observedGeneration", "address"} {
-		if v, ok := from[key]; ok {
-			status[key] = v
-		}
-	}
-	conditions, _ := from["conditions"].([]any)
-	for _, c := range conditions {
-		if condition, _ := c.(map[string]any); condition["type"] == "Ready" {
-			delete(condition, "lastTransitionTime")
-			status["conditions"] = []any{condition}
-		}
-	}
-	return status
+	k8sobject.TrimStatus(obj)
 }
