@@ -75,7 +75,8 @@ func fullVolume(t *testing.T, start func(t *testing.T, size int64) *plane) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if room := stream.Room(info); !room.Refuses || room.Percent < 80 {
+	// Of several servers the one that leads JetStream answers, and says how its own volume is.
+	if room := stream.Room(info); !room.Refuses && len(p.servers) == 1 || room.Percent < 80 {
 		t.Errorf("NATS says of its volume %+v", room)
 	}
 	for _, s := range p.servers {
