@@ -25,6 +25,9 @@ import (
 // requestTimeout bounds each request to NATS.
 const requestTimeout = 5 * time.Second
 
+// leaderTimeout bounds the question to one server how it is.
+const leaderTimeout = time.Second
+
 // roomEvery is how often it is asked whether there is room for events: people are told within 5
 // seconds.
 const roomEvery = 2 * time.Second
@@ -36,10 +39,12 @@ type connection struct {
 	// changed is called when the connection comes and goes.
 	changed func()
 
-	mu      sync.Mutex
-	conn    *nats.Conn
-	account uint64 // a hash of what conn was made with
-	problem error  // of the last try to connect
+	mu sync.Mutex
+	link
+	// system is another user's connection, which asks single servers. It is there if there are
+	// several.
+	system  link
+	problem error // of the last try to connect
 	// away is when NATS was first found away, by this operator or after it had answered; behind is
 	// the same of one of its servers.
 	away, behind time.Time
@@ -53,6 +58,33 @@ type connection struct {
 	// sizes are of events, by subject, as they were when the stream had stored the event sized.
 	sizes map[string]uint64
 	sized uint64
+}
+
+// link is a connection of one user.
+type link struct {
+	conn    *nats.Conn
+	account uint64 // a hash of what conn was made with
+}
+
+// ensure connects, unless there is a connection with the same credentials.
+func (l *link) ensure(url string, account natsutil.Account, options ...nats.Option) (*nats.Conn, error) {
+	h := fnv.New64a()
+	_, _ = h.Write(account.Seed)
+	_, _ = h.Write(account.CA)
+	if l.conn != nil && l.account == h.Sum64() {
+		return l.conn, nil
+	}
+	l.close()
+	conn, err := natsutil.Connect(url, account, options...)
+	l.conn, l.account = conn, h.Sum64()
+	return conn, err
+}
+
+func (l *link) close() {
+	if l.conn != nil {
+		l.conn.Close()
+	}
+	*l = link{}
 }
 
 // room says whether there is room for events: in all, and of each subject.
@@ -87,31 +119,24 @@ func (s *steady) lasts(is bool, info *jetstream.StreamInfo, at reading) time.Dur
 func (c *connection) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.conn != nil {
-		c.conn.Close()
-	}
-	c.conn, c.account, c.problem = nil, 0, nil
+	c.link.close()
+	c.system.close()
+	c.problem = nil
 }
 
 // ensure returns the connection. It may not be established yet.
 func (c *connection) ensure(account natsutil.Account) (*nats.Conn, error) {
-	h := fnv.New64a()
-	_, _ = h.Write(account.Seed)
-	_, _ = h.Write(account.CA)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.conn != nil && c.account == h.Sum64() {
-		return c.conn, nil
-	}
-	if c.conn != nil {
-		c.conn.Close()
-	}
-	conn, err := natsutil.Connect(c.url, account,
+	was := c.conn
+	conn, err := c.link.ensure(c.url, account,
 		nats.ConnectHandler(func(*nats.Conn) { c.note(nil) }),
 		nats.ReconnectHandler(func(*nats.Conn) { c.note(nil) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.note(err) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { c.keep(err) }))
-	c.conn, c.account, c.problem = conn, h.Sum64(), err
+	if conn != was {
+		c.problem = err
+	}
 	return conn, err
 }
 
@@ -198,20 +223,16 @@ func (c *connection) watch(ctx context.Context) {
 		if conn == nil || !conn.IsConnected() {
 			continue
 		}
-		if now, err := roomOf(ctx, conn); err == nil && now != last {
+		if now, err := c.roomOf(ctx, conn); err == nil && now != last {
 			c.changed()
 		}
 	}
 }
 
-func roomOf(ctx context.Context, conn *nats.Conn) (room, error) {
+func (c *connection) roomOf(ctx context.Context, conn *nats.Conn) (room, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	js, err := jetstream.New(conn)
-	if err != nil {
-		return room{}, err
-	}
-	account, err := js.AccountInfo(ctx)
 	if err != nil {
 		return room{}, err
 	}
@@ -219,9 +240,40 @@ func roomOf(ctx context.Context, conn *nats.Conn) (room, error) {
 	if err != nil {
 		return room{}, err
 	}
-	level := decide.LevelOf(s.CachedInfo(), stream.Room(account))
+	volume, err := c.volume(ctx, js, s.CachedInfo())
+	if err != nil {
+		return room{}, err
+	}
 	full, err := stream.Full(ctx, s)
-	return room{level, strings.Join(full, " ")}, err
+	return room{decide.LevelOf(s.CachedInfo(), volume), strings.Join(full, " ")}, err
+}
+
+// volume reads what the server says of its volume that leads the stream. Of several servers, the
+// account's limits are those of the one that leads JetStream. They are what is left if the other
+// one does not answer: an older configuration may not allow the question.
+func (c *connection) volume(ctx context.Context, js jetstream.JetStream, info *jetstream.StreamInfo) (stream.Volume, error) {
+	account, err := js.AccountInfo(ctx)
+	if err != nil {
+		return stream.Volume{}, err
+	}
+	c.mu.Lock()
+	system := c.system.conn
+	c.mu.Unlock()
+	volume := stream.Room(account)
+	if system == nil || !several(info) {
+		return volume, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
+	defer cancel()
+	if refuses, err := stream.RefusesAt(ctx, system, info.Cluster.Leader); err == nil {
+		volume.Refuses, volume.NotWritable = refuses, refuses && volume.NotWritable
+	}
+	return volume, nil
+}
+
+// several tells whether the stream has a leader among several servers.
+func several(info *jetstream.StreamInfo) bool {
+	return info.Cluster != nil && info.Cluster.Leader != "" && len(info.Cluster.Replicas) > 0
 }
 
 // readRoom reads how much room there is, and if there is little, what holds it.
@@ -318,11 +370,18 @@ func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn,
 		}
 	}
 	if info := w.NATS.Stream; info != nil {
-		account, err := js.AccountInfo(ctx)
-		if err != nil {
+		if several(info) {
+			c.mu.Lock()
+			_, err := c.system.ensure(c.url, d.Account(w, "system"))
+			c.mu.Unlock()
+			if err != nil {
+				return err
+			}
+		}
+		if w.NATS.Volume, err = c.volume(ctx, js, info); err != nil {
 			return err
 		}
-		w.NATS.Behind, w.NATS.Volume = behind(info), stream.Room(account)
+		w.NATS.Behind = behind(info)
 		little, err := c.readRoom(ctx, w, s)
 		if err != nil {
 			return err

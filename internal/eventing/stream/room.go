@@ -3,10 +3,13 @@ package stream
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -14,6 +17,8 @@ const (
 	// mostSubjects bounds what is asked about the subjects of a stream: NATS answers with all of
 	// them.
 	mostSubjects = 10_000
+	// account is that of the programs: charts/eventing/charts/nats/templates/_nats.conf.tpl.
+	account = "EVENTING"
 	// mostSampled bounds how many of them are looked at for the size of their events: each answer
 	// has an event.
 	mostSampled = 20
@@ -40,6 +45,34 @@ func Room(of *jetstream.AccountInfo) Volume {
 		v.Percent = int(percent)
 	}
 	return v
+}
+
+// RefusesAt asks one server, by its name, whether it has closed its volume. Each server does so by
+// itself. It needs a connection of the system account.
+func RefusesAt(ctx context.Context, system *nats.Conn, server string) (bool, error) {
+	question, err := json.Marshal(map[string]any{"server_name": server, "exact_match": true, "account": account, "accounts": true})
+	if err != nil {
+		return false, err
+	}
+	message, err := system.RequestWithContext(ctx, "$SYS.REQ.SERVER.PING.JSZ", question)
+	if err != nil {
+		return false, err
+	}
+	var answer struct {
+		Data struct {
+			Accounts []struct {
+				// MaxStore is the limit of the account; none is -1, as a number without a sign.
+				MaxStore *uint64 `json:"reserved_storage"`
+			} `json:"account_details"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(message.Data, &answer); err != nil {
+		return false, err
+	}
+	if found := answer.Data.Accounts; len(found) != 1 || found[0].MaxStore == nil {
+		return false, fmt.Errorf("NATS server %s does not say the limits of the account %s", server, account)
+	}
+	return *answer.Data.Accounts[0].MaxStore == 0, nil
 }
 
 // Full are the subjects of which the stream takes no more events, because it holds as many as it

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -79,6 +80,9 @@ func fullVolume(t *testing.T, start func(t *testing.T, size int64) *plane) {
 	if room := stream.Room(info); !room.Refuses && len(p.servers) == 1 || room.Percent < 80 {
 		t.Errorf("NATS says of its volume %+v", room)
 	}
+	if refuses, err := refuses(ctx, p.as(t, "system"), manager); !refuses || err != nil {
+		t.Errorf("the server that leads the stream says that it refuses: %v, %v", refuses, err)
+	}
 	for _, s := range p.servers {
 		s.Kill()
 	}
@@ -113,6 +117,9 @@ func fullVolume(t *testing.T, start func(t *testing.T, size int64) *plane) {
 		t.Errorf("%d events were delivered, want %d", len(got), taken)
 	}
 	poll.Until(t, 30*time.Second, "events are taken again", func(context.Context) error { return publish("dead", 20_000) })
+	if refuses, err := refuses(ctx, p.as(t, "system"), manager); refuses || err != nil {
+		t.Errorf("the server that leads the stream says that it refuses: %v, %v", refuses, err)
+	}
 	last, err := dead.Next(jetstream.FetchMaxWait(5 * time.Second))
 	if err != nil {
 		t.Fatal(err)
@@ -120,6 +127,19 @@ func fullVolume(t *testing.T, start func(t *testing.T, size int64) *plane) {
 	if meta, err := last.Metadata(); err != nil || cmp.Equal(fmt.Sprint(meta.Sequence.Stream), got[len(got)-1]) || meta.NumPending > 0 {
 		t.Errorf("the next event is %+v, %v: what was delivered comes again", meta, err)
 	}
+}
+
+// refuses asks the server that leads the stream whether it refuses events.
+func refuses(ctx context.Context, system *nats.Conn, js jetstream.JetStream) (bool, error) {
+	s, err := js.Stream(ctx, backend.Stream)
+	if err != nil {
+		return false, err
+	}
+	leader := system.ConnectedServerName() // one server leads nothing
+	if cluster := s.CachedInfo().Cluster; cluster != nil {
+		leader = cluster.Leader
+	}
+	return stream.RefusesAt(ctx, system, leader)
 }
 
 // TestRoomAgain: on a full volume, an enlargement and the deletion of a Subscription each make NATS
