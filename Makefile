@@ -267,11 +267,11 @@ bench: cluster ## Compare time, requests and memory with a plain client-go loop 
 	go test -tags bench -count 1 -timeout 30m -v -run '^TestPublisher(Bench|Memory)$$' ./test/integration/eventing
 
 ##@ Keeping it tidy
-MODULES := examples/installer tools/api test/cosign test/helm/v2 test/helm/v3 test/kubernetes/build test/natsstreaming test/servicecatalog/build
+MODULES := examples/installer tools/api test/cosign test/helm/v2 test/helm/v3 test/kubernetes/build test/natsstreaming test/ocm test/servicecatalog/build
 .PHONY: lint
 lint: ## Lint, with the version pinned in tools/go.mod
 	$(GOLANGCI) run ./...
-	for dir in examples/installer test/kubernetes/build test/natsstreaming; do (cd $$dir && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
+	for dir in examples/installer test/kubernetes/build test/natsstreaming test/ocm; do (cd $$dir && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
 
 # Only what the programs and the example call is checked, not what a tool or a test imports. CI may
 # not reach the database: docs/decisions/0001-libraries.md.

@@ -43,6 +43,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -97,6 +98,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	verbs := map[string]func(context.Context, options, []string) error{
 		"render": render, "verify": verify, "push": push, "sign": sign, "promote": promote, "images": images,
+	}
+	if len(args) == 1 && slices.Contains([]string{"-h", "-help", "--help", "help"}, args[0]) {
+		_, err := fmt.Fprintf(stdout, "modulepack makes the eventing module, checks it and publishes it: docs/eventing/module.md\n\n%s\n", usage)
+		return err
 	}
 	if len(args) == 0 || verbs[args[0]] == nil {
 		return fmt.Errorf("%w: %s", errUsage, usage)
@@ -278,7 +283,7 @@ func push(ctx context.Context, o options, _ []string) error {
 	if !o.record {
 		return nil
 	}
-	return files.Record(ref.DigestStr()).Write(filepath.Join(o.root, "module", "releases", s.Version))
+	return files.Record(o.registry, ref.DigestStr()).Write(filepath.Join(o.root, "module", "releases", s.Version))
 }
 
 func sign(ctx context.Context, o options, _ []string) error {

@@ -64,7 +64,7 @@ func addModule(ctx context.Context, l *ociLayout, o options, into string) (compo
 			return "", "", err
 		}
 	}
-	made, err := files.Artifact()
+	made, err := files.Artifact(o.Repository)
 	if err != nil {
 		return "", "", err
 	}
@@ -123,7 +123,7 @@ func (v *verifier) bundle(dir string, about published) {
 			v.found(name, "it is not "+path.Join(moduleFolder, name))
 		}
 	}
-	artifact, err := files.Artifact()
+	artifact, err := files.Artifact(about.Repository)
 	if err != nil {
 		v.found(moduleFolder, err.Error())
 		return
@@ -159,15 +159,15 @@ func (v *verifier) component(e *entries, about published, component string) {
 		v.found(file, "it names no image")
 	}
 	for _, reference := range references {
-		repository, _, _ := strings.Cut(reference, "@")
-		v.sameImages(file, about, map[string]string{path.Base(repository): reference})
+		program, _, _ := strings.Cut(path.Base(reference), ":")
+		v.sameImages(file, about, map[string]string{program: reference})
 	}
 }
 
 // sameImages compares references, by program, with the images of the version.
 func (v *verifier) sameImages(file string, about published, references map[string]string) {
 	for _, program := range sorted(references) {
-		if want := about.Repository + "/" + program + "@" + about.Images[program]; references[program] != want {
+		if want := about.Repository + "/" + program + ":" + about.Version + "@" + about.Images[program]; references[program] != want {
 			v.found(file, fmt.Sprintf("image %s is %q, not %q", program, references[program], want))
 		}
 	}

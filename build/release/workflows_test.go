@@ -110,6 +110,7 @@ var pinnedModules = map[string]string{
 	"/test/helm/v2":              "Helm 2 and Tiller, at the version of Kyma",
 	"/test/kubernetes/build":     "a control plane is changed together with its images and the node",
 	"/test/natsstreaming":        "archived",
+	"/test/ocm":                  "the last version under this path",
 	"/test/servicecatalog/build": "Service Catalog 0.3.1, at the version of Kyma",
 }
 

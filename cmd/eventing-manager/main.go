@@ -28,6 +28,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/go-logr/zapr"
@@ -40,6 +41,10 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/manager"
 	"github.com/kyma-project/eventmesh-migration/internal/version"
 )
+
+// pullSecretVariable has the name of a Secret for pulling images. Kyma's lifecycle-manager adds it
+// to the operator's pod when it moves images to another registry.
+const pullSecretVariable = "SKR_IMG_PULL_SECRET"
 
 func main() {
 	program.Main(func(ctx context.Context) int { return run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr) })
@@ -86,10 +91,10 @@ func parse(args []string, env func(string) string, stderr io.Writer) (*options, 
 	flags.SetOutput(stderr)
 	flags.StringVar(&m.Namespace, "namespace", namespace, "namespace of everything that is created; $POD_NAMESPACE by default")
 	flags.StringVar(&m.Prefix, "resource-prefix", backend.DefaultPrefix, "beginning of the name of everything that is created")
-	flags.StringVar(&m.NATSImage, "nats-image", "", "image of nats-server, with its digest (required)")
-	flags.StringVar(&m.PublisherImage, "publisher-image", "", "image of eventing-publisher-proxy, with its digest (required)")
-	flags.StringVar(&m.ControllerImage, "controller-image", "", "image of eventing-controller, with its digest (required)")
-	flags.Func("image-pull-secret", "name of a Secret for pulling these images; may be repeated", func(name string) error {
+	flags.StringVar(&m.NATSImage, "nats-image", env("NATS_IMAGE"), "image of nats-server, with its digest; $NATS_IMAGE by default (required)")
+	flags.StringVar(&m.PublisherImage, "publisher-image", env("PUBLISHER_IMAGE"), "image of eventing-publisher-proxy, with its digest; $PUBLISHER_IMAGE by default (required)")
+	flags.StringVar(&m.ControllerImage, "controller-image", env("CONTROLLER_IMAGE"), "image of eventing-controller, with its digest; $CONTROLLER_IMAGE by default (required)")
+	flags.Func("image-pull-secret", "name of a Secret for pulling these images, in addition to $"+pullSecretVariable+"; may be repeated", func(name string) error {
 		m.PullSecrets = append(m.PullSecrets, name)
 		return nil
 	})
@@ -120,6 +125,9 @@ func parse(args []string, env func(string) string, stderr io.Writer) (*options, 
 	}
 	if o.version {
 		return o, nil
+	}
+	if secret := env(pullSecretVariable); secret != "" && !slices.Contains(m.PullSecrets, secret) {
+		m.PullSecrets = append(m.PullSecrets, secret)
 	}
 	m.Version = version.String()
 	return o, m.Validate()

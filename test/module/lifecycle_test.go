@@ -85,7 +85,7 @@ func (l *lifecycle) sync(ctx context.Context, name string) (*unstructured.Unstru
 	if kyma.GetDeletionTimestamp() == nil {
 		for _, m := range spec.Modules {
 			wanted[m.Name] = true
-			status, err := l.install(ctx, kyma.GetName(), m.Name, cmp.Or(m.Channel, spec.Channel))
+			status, err := l.install(ctx, m.Name, cmp.Or(m.Channel, spec.Channel))
 			if err != nil {
 				return nil, fmt.Errorf("module %s: %w", m.Name, err)
 			}
@@ -129,7 +129,7 @@ func (l *lifecycle) report(ctx context.Context, kyma *unstructured.Unstructured,
 
 // install applies the version that a channel has, creates the default object if there is none, and
 // returns the status of the module.
-func (l *lifecycle) install(ctx context.Context, kyma, name, channel string) (map[string]any, error) {
+func (l *lifecycle) install(ctx context.Context, name, channel string) (map[string]any, error) {
 	version, component, err := l.version(ctx, name, channel)
 	if err != nil {
 		return nil, err
@@ -149,9 +149,8 @@ func (l *lifecycle) install(ctx context.Context, kyma, name, channel string) (ma
 		l.modules[name], m = next, next
 	}
 	if !m.created {
-		cr := m.cr.DeepCopy()
-		cr.SetLabels(map[string]string{kymaNameLabel: kyma})
-		if _, err := of(l.client, cr).Create(ctx, cr, metav1.CreateOptions{FieldManager: lifecycleOwner}); err != nil && !apierrors.IsAlreadyExists(err) {
+		// As it is: the label with the name of the Kyma is on the Manifest of the control plane.
+		if _, err := of(l.client, m.cr).Create(ctx, m.cr, metav1.CreateOptions{FieldManager: lifecycleOwner}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return nil, err
 		}
 		m.created = true
@@ -206,27 +205,22 @@ func (l *lifecycle) pull(ctx context.Context, name, version, component string) (
 	if err := artifact.Verify(ctx, digest, l.key); err != nil {
 		return nil, err
 	}
-	layers, err := bundle.Pull(ctx, digest)
+	installed, err := readComponent(ctx, l.registry, component, version)
 	if err != nil {
 		return nil, err
 	}
 	m := &module{name: name, version: version, digest: digest.DigestStr()}
-	raw, err := untar(layers["raw-manifest"])
-	if err != nil {
+	if m.objects, err = read(installed.manifest); err != nil {
 		return nil, err
 	}
-	if m.objects, err = read(raw); err != nil {
+	for _, u := range m.objects {
+		installed.rewrite(u)
+	}
+	if m.template, err = l.client.Resource(templates).Namespace(controlPlane).Get(ctx, name+"-"+version, metav1.GetOptions{}); err != nil {
 		return nil, err
 	}
-	if raw, err = untar(layers["default-cr"]); err != nil {
-		return nil, err
-	}
-	crs, err := read(raw)
-	if err != nil {
-		return nil, err
-	}
-	m.cr = crs[0]
-	m.template, err = l.client.Resource(templates).Namespace(controlPlane).Get(ctx, name+"-"+version, metav1.GetOptions{})
+	data, _, err := unstructured.NestedMap(m.template.Object, "spec", "data")
+	m.cr = &unstructured.Unstructured{Object: data}
 	return m, err
 }
 

@@ -80,7 +80,7 @@ func images(t *testing.T, s *bundle.Source, repository string) (all []bundle.Ima
 	}
 	for _, program := range programs {
 		all = append(all, bundle.Image{
-			Name: program, Repository: repository, Digest: fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(program+s.Version))), Size: 1,
+			Name: program, Repository: repository, Tag: s.Version, Digest: fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(program+s.Version))), Size: 1,
 			Commit: strings.Repeat("0", 40), Created: time.Unix(0, 0), Info: &debug.BuildInfo{Path: "example.org/" + program, Main: debug.Module{Path: "example.org/" + program, Version: "v1.0.0"}},
 		})
 	}

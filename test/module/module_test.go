@@ -254,7 +254,7 @@ func (s *site) has(version string) {
 	of := source(s.t)
 	of.Version = version
 	for _, i := range images(s.t, of, s.registry) {
-		want[i.Name] = i.Repository + "/" + i.Name + "@" + i.Digest
+		want[i.Name] = i.Repository + "/" + i.Name + ":" + version + "@" + i.Digest
 	}
 	poll.Until(s.t, 3*time.Minute, "eventing is ready with "+version, func(ctx context.Context) error {
 		u, err := s.client.Resource(eventings).Namespace(namespace).Get(ctx, "eventing", metav1.GetOptions{})
@@ -273,7 +273,7 @@ func (s *site) has(version string) {
 			for _, w := range list.Items {
 				containers, _, _ := unstructured.NestedSlice(w.Object, "spec", "template", "spec", "containers")
 				image, _, _ := unstructured.NestedString(containers[0].(map[string]any), "image")
-				got[image[strings.LastIndex(image, "/")+1:strings.Index(image, "@")]] = image
+				got[image[strings.LastIndex(image, "/")+1:strings.LastIndex(image, "/")+strings.Index(image[strings.LastIndex(image, "/"):], ":")]] = image
 				replicas, _, _ := unstructured.NestedInt64(w.Object, "spec", "replicas")
 				for _, count := range []string{"replicas", "updatedReplicas", "availableReplicas"} {
 					if n, _, _ := unstructured.NestedInt64(w.Object, "status", count); n != replicas {
@@ -404,7 +404,7 @@ func TestLifecycle(t *testing.T) {
 	}
 	eventing, err := s.client.Resource(eventings).Namespace(namespace).Get(t.Context(), "eventing", metav1.GetOptions{})
 	s.check(err)
-	if eventing.GetLabels()[kymaNameLabel] != "default-kyma" || !slices.Contains(eventing.GetFinalizers(), "eventing-manager.kyma-project.io/deletion-hook") {
+	if eventing.GetLabels()[kymaNameLabel] != "" || !slices.Contains(eventing.GetFinalizers(), "eventing-manager.kyma-project.io/deletion-hook") {
 		t.Errorf("labels %v, finalizers %v", eventing.GetLabels(), eventing.GetFinalizers())
 	}
 

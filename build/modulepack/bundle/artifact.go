@@ -44,7 +44,7 @@ func localBlobs(module, version string) []localBlob {
 	return []localBlob{
 		{manifestResource, "directoryTree", mediaTypeTar, manifestTar},
 		{defaultCRResource, "directoryTree", mediaTypeTar, defaultCRTar},
-		{templateResource, "plainText", mediaTypeText, templateFile(module, version)},
+		{templateResource, "PlainText", mediaTypeText, templateFile(module, version)},
 	}
 }
 
@@ -66,13 +66,19 @@ func (f Files) identity() (*descriptor, error) {
 }
 
 // Artifact is the component version as a registry stores it: the descriptor, the manifest, the
-// default object and the ModuleTemplate.
-func (f Files) Artifact() (v1.Image, error) {
+// default object and the ModuleTemplate. The descriptor says which registry that is,
+// "registry.example/path", so an artifact has another digest in another registry.
+func (f Files) Artifact(registry string) (v1.Image, error) {
 	d, err := f.identity()
 	if err != nil {
 		return nil, err
 	}
-	tar, err := tarOf(descriptorFile, f[descriptorFile])
+	raw := f[descriptorFile]
+	if at := contexts(strings.TrimSuffix(registry, "/")); !slices.Equal(d.Component.RepositoryContexts, at) {
+		d.Component.RepositoryContexts = at
+		raw = toYAML(d)
+	}
+	tar, err := tarOf(descriptorFile, raw)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +115,7 @@ func (f Files) reference(registry string) (name.Tag, name.Digest, error) {
 	if err != nil {
 		return name.Tag{}, name.Digest{}, fmt.Errorf("cannot use the registry %q: %w", registry, err)
 	}
-	image, err := f.Artifact()
+	image, err := f.Artifact(registry)
 	if err != nil {
 		return name.Tag{}, name.Digest{}, err
 	}
@@ -138,7 +144,7 @@ func (f Files) Push(ctx context.Context, registry string, options ...remote.Opti
 	default:
 		return digest, nil
 	}
-	image, err := f.Artifact()
+	image, err := f.Artifact(registry)
 	if err != nil {
 		return digest, err
 	}
@@ -149,8 +155,8 @@ func (f Files) Push(ctx context.Context, registry string, options ...remote.Opti
 }
 
 // Record is what a repository stores of a bundle that was pushed, for module/releases/<version>.
-func (f Files) Record(digest string) Files {
-	record := Files{"release.yaml": toYAML(Release{Artifact: digest})}
+func (f Files) Record(registry, digest string) Files {
+	record := Files{"release.yaml": toYAML(Release{Registry: strings.TrimSuffix(registry, "/"), Artifact: digest})}
 	for name, content := range f {
 		if lock, ok := strings.CutPrefix(name, lockDir); ok {
 			record[lock] = content
@@ -254,8 +260,8 @@ func absent(err error) bool {
 	return errors.As(err, &status) && status.StatusCode == http.StatusNotFound
 }
 
-// imagePattern is an image by digest, as manifests name it: "<repository>/<program>@<digest>".
-var imagePattern = regexp.MustCompile(`[a-z0-9][a-z0-9.:/_-]*/[a-z0-9-]+@sha256:[0-9a-f]{64}`)
+// imagePattern is an image as manifests name it: "<repository>/<program>:<tag>@<digest>".
+var imagePattern = regexp.MustCompile(`[a-z0-9][a-z0-9.:/_-]*/[a-z0-9-]+:[\w.-]+@sha256:[\da-f]{64}`)
 
 // ArtifactImages are the references of the images that an artifact names, in its descriptor and in
 // its manifest, sorted. The error says that the artifact is not complete, or that a layer is not
@@ -285,6 +291,9 @@ func ArtifactImages(image v1.Image) ([]string, error) {
 		return nil, err
 	}
 	found := imagePattern.FindAllString(string(manifest), -1)
+	if len(d.Component.RepositoryContexts) == 0 {
+		return nil, fmt.Errorf("%s has no repositoryContexts: lifecycle-manager takes no layer of it", descriptorFile)
+	}
 	local := map[string]bool{}
 	for _, r := range d.Component.Resources {
 		switch {

@@ -42,7 +42,7 @@ func images(t *testing.T, s *Source) []Image {
 	}
 	var all []Image
 	for _, program := range programs {
-		all = append(all, Image{
+		all = append(all, Image{Tag: s.Version,
 			Name: program, Repository: "registry.example/eventing", Digest: digestOf([]byte(program)), Size: 12345, Commit: commit, Created: time.Unix(1700000000, 0),
 			Info: &debug.BuildInfo{GoVersion: "go1.26.8", Path: "example.org/" + program, Main: debug.Module{Path: "example.org/" + program, Version: "v1.2.3"}, Deps: []*debug.Module{{Path: "example.org/library", Version: "v0.1.0", Sum: "h1:x"}}},
 		})
@@ -80,6 +80,7 @@ func TestRender(t *testing.T) {
 	for _, i := range all {
 		want = append(want, "sbom/"+i.Name+".spdx.json")
 	}
+	want = append(want, "sec-scanners-config.yaml")
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(files))); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
@@ -120,7 +121,7 @@ func TestAnotherName(t *testing.T) {
 
 func mustDigest(t *testing.T, files Files) string {
 	t.Helper()
-	image, err := files.Artifact()
+	image, err := files.Artifact("registry.example/eventing")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +141,7 @@ func TestRefusedToRender(t *testing.T) {
 	}{
 		{reason: "an image is missing", change: func(_ *Source, all []Image) []Image { return all[1:] }, want: "the chart has the programs"},
 		{reason: "an image too many", change: func(_ *Source, all []Image) []Image {
-			return append(all, Image{Name: "x", Repository: all[0].Repository, Commit: commit})
+			return append(all, Image{Name: "x", Repository: all[0].Repository, Tag: all[0].Tag, Commit: commit})
 		}, want: "the chart has the programs"},
 		{reason: "two repositories", change: func(_ *Source, all []Image) []Image { all[1].Repository = "other.example"; return all }, want: "different repositories"},
 		{reason: "two commits", change: func(_ *Source, all []Image) []Image { all[1].Commit = "x"; return all }, want: "build all of them again"},
@@ -196,9 +197,10 @@ func TestBrokenBundles(t *testing.T) {
 		{reason: "another Deployment first", replace: [3]string{"eventing-manager.yaml", "---\napiVersion: apps/v1\nkind: Deployment\n", "---\napiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: other, namespace: kyma-system}\n---\napiVersion: apps/v1\nkind: Deployment\n"}, want: []string{"eventing-manager.yaml at StatefulSet kyma-system/other", "first Deployment"}},
 		{reason: "an image by tag", replace: [3]string{"eventing-manager.yaml", "image: " + manager.reference(), "image: registry.example/eventing/eventing-manager:0.1.0"}, want: []string{"eventing-manager.yaml at Deployment kyma-system/eventing-manager spec.template.spec.containers[0].image", "by digest"}},
 		{reason: "latest", replace: [3]string{"eventing-manager.yaml", "image: " + manager.reference(), "image: registry.example/eventing/eventing-manager:latest"}, want: []string{"containers[0].image", ":latest", "by digest"}},
-		{reason: "a tag and a digest", replace: [3]string{"eventing-manager.yaml", "image: registry.example/eventing/eventing-manager@", "image: registry.example/eventing/eventing-manager:0.1.0@"}, want: []string{"containers[0].image", "without a tag"}},
-		{reason: "an image of an argument by tag", replace: [3]string{"eventing-manager.yaml", "--nats-image=" + nats.reference(), "--nats-image=nats:2.15"}, want: []string{"containers[0].args[1]", "nats:2.15"}},
-		{reason: "an image that the list does not have", replace: [3]string{"eventing-manager.yaml", "--nats-image=" + nats.reference(), "--nats-image=registry.example/eventing/nats-server@" + digestOf(nil)}, want: []string{"eventing-manager.yaml at", "args[1]", "images.json does not have"}},
+		{reason: "no tag, by which Kyma's tools know an image", replace: [3]string{"eventing-manager.yaml", "image: registry.example/eventing/eventing-manager:" + s.Version + "@", "image: registry.example/eventing/eventing-manager@"}, want: []string{"containers[0].image", "as its tag"}},
+		{reason: "an image of an argument", replace: [3]string{"eventing-manager.yaml", "--resource-prefix=eventing", "--nats-image=" + nats.reference()}, want: []string{"containers[0].args[0]", nats.reference(), "use a variable"}},
+		{reason: "an image of a variable by tag", replace: [3]string{"eventing-manager.yaml", "value: " + nats.reference(), "value: nats:2.15"}, want: []string{"containers[0].env[1].value", "nats:2.15"}},
+		{reason: "an image that the list does not have", replace: [3]string{"eventing-manager.yaml", "value: " + nats.reference(), "value: registry.example/eventing/nats-server:" + s.Version + "@" + digestOf(nil)}, want: []string{"eventing-manager.yaml at", "env[1].value", "images.json does not have"}},
 		{reason: "an image that nobody uses", replace: [3]string{"eventing-manager.yaml", nats.reference(), manager.reference()}, want: []string{"images.json at images", "nats-server", "does not use"}},
 		{reason: "a Namespace", replace: [3]string{"eventing-manager.yaml", "---\napiVersion: apps/v1\n", "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: kyma-system}\n---\napiVersion: apps/v1\n"}, want: []string{"eventing-manager.yaml at Namespace kyma-system", "remove it"}},
 		{reason: "an object of another namespace", replace: [3]string{"eventing-manager.yaml", "name: eventing-manager-metrics\n  namespace: kyma-system", "name: eventing-manager-metrics\n  namespace: default"}, want: []string{"Service default/eventing-manager-metrics metadata.namespace", `"default"`}},
@@ -224,7 +226,10 @@ func TestBrokenBundles(t *testing.T) {
 		{reason: "no channel", replace: [3]string{"module-release-meta.yaml", "channels:\n", "channels: []\n#"}, want: []string{"module-release-meta.yaml"}},
 		{reason: "another component", replace: [3]string{"component-descriptor.yaml", "name: kyma-project.io/module/eventing", "name: kyma-project.io/module/other"}, want: []string{"component-descriptor.yaml at component.name", "other"}},
 		{reason: "another format of descriptors", replace: [3]string{"component-descriptor.yaml", "schemaVersion: v2", "schemaVersion: v3"}, want: []string{"component-descriptor.yaml at meta.schemaVersion"}},
-		{reason: "an image that the descriptor lacks", replace: [3]string{"component-descriptor.yaml", "name: nats-server", "name: other"}, want: []string{"component-descriptor.yaml at component.resources", "nats-server is missing"}},
+		{reason: "no repository context, so that lifecycle-manager installs nothing", replace: [3]string{"component-descriptor.yaml", "repositoryContexts:\n  - baseUrl: registry.example/eventing\n    componentNameMapping: urlPath\n    type: OCIRegistry\n", "repositoryContexts: []\n"}, want: []string{"component-descriptor.yaml at component.repositoryContexts", "takes no layer"}},
+		{reason: "a repository context with a protocol", replace: [3]string{"component-descriptor.yaml", "baseUrl: registry", "baseUrl: https://registry"}, want: []string{"component-descriptor.yaml at component.repositoryContexts.baseUrl", "without https://"}},
+		{reason: "a label less", replace: [3]string{"component-descriptor.yaml", "name: security.kyma-project.io/scan", "name: security.kyma-project.io/scam"}, want: []string{"component-descriptor.yaml at component.labels[4]", "security.kyma-project.io/scan"}},
+		{reason: "an image that the descriptor lacks", replace: [3]string{"component-descriptor.yaml", "name: nats-server-", "name: other-"}, want: []string{"component-descriptor.yaml at component.resources", "nats-server is missing"}},
 		{reason: "an image of the descriptor by tag", replace: [3]string{"component-descriptor.yaml", "imageReference: " + nats.reference(), "imageReference: registry.example/eventing/nats-server:1"}, want: []string{"component-descriptor.yaml at component.resources", "imageReference", "by digest"}},
 		{reason: "a digest of an image that is another one", replace: [3]string{"component-descriptor.yaml", "value: " + strings.TrimPrefix(nats.Digest, "sha256:"), "value: " + strings.TrimPrefix(manager.Digest, "sha256:")}, want: []string{"component-descriptor.yaml at component.resources", "digest.value"}},
 		{reason: "a digest of a layer that is another one", replace: [3]string{"component-descriptor.yaml", "localReference: sha256:", "localReference: sha256:0"}, want: []string{"component-descriptor.yaml at component.resources", "localReference", "digest of raw-manifest.tar"}},

@@ -20,6 +20,7 @@ const (
 	descriptorFile  = "component-descriptor.yaml"
 	constructorFile = "component-constructor.yaml"
 	imagesFile      = "images.json"
+	scannersFile    = "sec-scanners-config.yaml"
 	manifestTar     = "raw-manifest.tar"
 	defaultCRTar    = "default-cr.tar"
 	lockDir         = "crd-lock/"

@@ -119,7 +119,7 @@ func forPlatform(index v1.ImageIndex, d v1.Descriptor) (v1.Image, error) {
 }
 
 func imageOf(program, repository, tag string, digest v1.Hash, image v1.Image) (Image, error) {
-	one := Image{Name: program, Repository: repository, Digest: digest.String()}
+	one := Image{Name: program, Repository: repository, Tag: tag, Digest: digest.String()}
 	manifest, err := image.Manifest()
 	if err != nil {
 		return one, err

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,9 +22,11 @@ import (
 
 // Image is one image of the module, as it was built.
 type Image struct {
-	// Name is that of the program, Repository the rest of the reference:
-	// "<Repository>/<Name>@<Digest>".
-	Name, Repository, Digest string
+	// Name is that of the program, Tag the version of the module:
+	// "<Repository>/<Name>:<Tag>@<Digest>". The digest decides. Kyma's tools know an image by its
+	// name and tag: modulectl compares the tag with the version of the module, and
+	// lifecycle-manager finds by both what it moves to another registry.
+	Name, Repository, Tag, Digest string
 	// Size is what a node of linux/amd64 pulls, in bytes.
 	Size int64
 	// Commit and Created are those of the source: the labels of the image say them.
@@ -33,7 +36,16 @@ type Image struct {
 	Info *debug.BuildInfo
 }
 
-func (i Image) reference() string { return i.Repository + "/" + i.Name + "@" + i.Digest }
+func (i Image) reference() string {
+	return i.Repository + "/" + i.Name + ":" + i.Tag + "@" + i.Digest
+}
+
+// resource is what modulectl calls an image in a component: "<name>-<digest>", and the version
+// "<tag>+sha256.<digest>".
+func (i Image) resource() (name, version string) {
+	digest := strings.TrimPrefix(i.Digest, "sha256:")
+	return i.Name + "-" + digest[:min(8, len(digest))], i.Tag + "+sha256." + digest[:min(12, len(digest))]
+}
 
 // Render makes the bundle of a source. Images has one image for each of the source's programs; all
 // are in one repository.
@@ -48,6 +60,9 @@ func Render(s *Source, images []Image) (Files, error) {
 		names = append(names, i.Name)
 		if i.Repository != images[0].Repository {
 			return nil, fmt.Errorf("cannot render: the images %s and %s are in different repositories", images[0].reference(), i.reference())
+		}
+		if i.Tag != s.Version {
+			return nil, fmt.Errorf("cannot render: image %s has the tag %s, and the module is %s", i.reference(), i.Tag, s.Version)
 		}
 		if i.Commit != images[0].Commit {
 			return nil, fmt.Errorf("cannot render: image %s is built from commit %q, and %s from %q; build all of them again", i.Name, i.Commit, images[0].Name, images[0].Commit)
@@ -68,7 +83,7 @@ func Render(s *Source, images []Image) (Files, error) {
 		return nil, fmt.Errorf("cannot render: %s/cr/%s is missing, the defaultCR of module-config.yaml", sourceDir, s.Config.DefaultCR)
 	}
 	config := s.Config
-	config.Version = s.Version
+	config.Version, config.Security = s.Version, scannersFile
 	files[configFile] = toYAML(config)
 	template, err := s.template()
 	if err != nil {
@@ -84,16 +99,18 @@ func Render(s *Source, images []Image) (Files, error) {
 		}
 	}
 	list := imageList{}
+	scan := scanners{ModuleName: s.Config.Module(), Mend: sources{"golang-mod", []string{"**/test/**", "**/*_test.go"}}}
 	for _, i := range images {
+		scan.BDBA = append(scan.BDBA, i.Repository+"/"+i.Name+":"+i.Tag)
 		list.Images = append(list.Images, imageEntry{
-			Name: i.Name, Reference: i.reference(), Tag: s.Version, Digest: i.Digest, Size: i.Size, SBOM: sbomFile(i.Name),
+			Name: i.Name, Reference: i.reference(), Tag: i.Tag, Digest: i.Digest, Size: i.Size, SBOM: sbomFile(i.Name),
 			Signature: i.Repository + "/" + i.Name + ":" + strings.Replace(i.Digest, ":", "-", 1) + ".sig",
 		})
 		if files[sbomFile(i.Name)], err = artifact.SPDX(i.Info, i.Digest, i.Created); err != nil {
 			return nil, err
 		}
 	}
-	files[imagesFile] = toJSON(list)
+	files[imagesFile], files[scannersFile] = toJSON(list), toYAML(scan)
 	if files[manifestTar], err = tarOf("manifest.yaml", files[s.Config.Manifest]); err != nil {
 		return nil, err
 	}
@@ -224,17 +241,48 @@ func (s *Source) ReleaseMeta() (name string, content []byte) {
 	return releaseMetaFile, toYAML(s.releaseMeta())
 }
 
+// contexts say that a component is below a registry: "registry.example/path".
+func contexts(registry string) []repositoryContext {
+	return []repositoryContext{{"OCIRegistry", registry, "urlPath"}}
+}
+
+func (s *Source) provider() provider {
+	name, _, _ := strings.Cut(s.Config.Name, "/")
+	return provider{name, []label{{name + "/built-by", "modulepack", "v1"}}}
+}
+
+func asText(p provider) string {
+	raw, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // our own shapes of text
+	}
+	return string(raw)
+}
+
+// labels are those that modulectl gives a component, in its order.
+func (s *Source) labels() []label {
+	team := []map[string]any{{"github_hostname": "github.tools.sap", "teamname": s.Config.Team, "type": "githubTeam"}}
+	return []label{
+		{"operator.kyma-project.io/beta", strconv.FormatBool(s.Config.Beta), "v1"},
+		{"operator.kyma-project.io/internal", strconv.FormatBool(s.Config.Internal), "v1"},
+		{"operator.kyma-project.io/requiresDowntime", strconv.FormatBool(s.Config.RequiresDowntime), "v1"},
+		{clusterScoped, "false", "v1"},
+		{"security.kyma-project.io/scan", "enabled", "v1"},
+		{"cloud.gardener.cnudie/responsibles", team, "v1"},
+	}
+}
+
 func (s *Source) descriptor(images []Image, files Files) *descriptor {
 	d := &descriptor{}
 	d.Meta.SchemaVersion = "v2"
-	provider, _, _ := strings.Cut(s.Config.Name, "/")
 	d.Component = component{
-		Name: s.Config.Name, Version: s.Version, Provider: provider, RepositoryContexts: []json.RawMessage{}, ComponentReferences: []json.RawMessage{},
+		Name: s.Config.Name, Version: s.Version, Provider: asText(s.provider()), Labels: s.labels(), RepositoryContexts: contexts(images[0].Repository), ComponentReferences: []json.RawMessage{},
 		Sources: []componentSource{{Name: "module-sources", Type: "Github", Version: s.Version, Access: sourceAccess{"gitHub", s.Config.Repository, images[0].Commit}}},
 	}
 	for _, i := range images {
+		name, version := i.resource()
 		d.Component.Resources = append(d.Component.Resources, componentResource{
-			Name: i.Name, Type: "ociArtifact", Relation: "external", Version: s.Version,
+			Name: name, Type: "ociArtifact", Relation: "external", Version: version, Labels: []label{{"scan.security.kyma-project.io/type", "third-party-image", "v1"}},
 			Access: &resourceAccess{Type: "ociArtifact", ImageReference: i.reference()},
 			Digest: &componentDigest{"SHA-256", "ociArtifactDigest/v1", strings.TrimPrefix(i.Digest, "sha256:")},
 		})
@@ -253,8 +301,7 @@ func (s *Source) descriptor(images []Image, files Files) *descriptor {
 // constructor describes the same component for OCM's own tools, which read the files instead of the
 // artifact.
 func (s *Source) constructor(d *descriptor) *constructor {
-	c := constructorComponent{Name: d.Component.Name, Version: d.Component.Version, Sources: d.Component.Sources}
-	c.Provider.Name = d.Component.Provider
+	c := constructorComponent{Name: d.Component.Name, Version: d.Component.Version, Provider: s.provider(), Labels: d.Component.Labels, Sources: d.Component.Sources}
 	blobs := localBlobs(s.Config.Module(), s.Version)
 	for _, r := range d.Component.Resources {
 		r.Digest = nil

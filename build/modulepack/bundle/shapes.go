@@ -81,10 +81,32 @@ type component struct {
 	Name                string              `json:"name"`
 	Version             string              `json:"version"`
 	Provider            string              `json:"provider"`
-	RepositoryContexts  []json.RawMessage   `json:"repositoryContexts"`
+	Labels              []label             `json:"labels,omitempty"`
+	RepositoryContexts  []repositoryContext `json:"repositoryContexts"`
 	ComponentReferences []json.RawMessage   `json:"componentReferences"`
 	Sources             []componentSource   `json:"sources"`
 	Resources           []componentResource `json:"resources"`
+}
+
+// label is one of the Open Component Model: its value is any JSON.
+type label struct {
+	Name    string `json:"name"`
+	Value   any    `json:"value"`
+	Version string `json:"version"`
+}
+
+// provider is whose component it is. The descriptor has it as one text.
+type provider struct {
+	Name   string  `json:"name"`
+	Labels []label `json:"labels,omitempty"`
+}
+
+// repositoryContext is where a component was pushed to. The last one of a descriptor is in effect:
+// lifecycle-manager takes no layer from a descriptor without one.
+type repositoryContext struct {
+	Type                 string `json:"type"`
+	BaseURL              string `json:"baseUrl"`
+	ComponentNameMapping string `json:"componentNameMapping"`
 }
 
 type componentSource struct {
@@ -105,6 +127,7 @@ type componentResource struct {
 	Type     string           `json:"type"`
 	Relation string           `json:"relation"`
 	Version  string           `json:"version"`
+	Labels   []label          `json:"labels,omitempty"`
 	Access   *resourceAccess  `json:"access,omitempty"`
 	Digest   *componentDigest `json:"digest,omitempty"`
 	// Input is only in a constructor.
@@ -136,11 +159,10 @@ type constructor struct {
 }
 
 type constructorComponent struct {
-	Name     string `json:"name"`
-	Version  string `json:"version"`
-	Provider struct {
-		Name string `json:"name"`
-	} `json:"provider"`
+	Name      string              `json:"name"`
+	Version   string              `json:"version"`
+	Provider  provider            `json:"provider"`
+	Labels    []label             `json:"labels,omitempty"`
 	Sources   []componentSource   `json:"sources"`
 	Resources []componentResource `json:"resources"`
 }
@@ -161,6 +183,24 @@ type imageEntry struct {
 	// SBOM is a file of the bundle, Signature a reference in the registry.
 	SBOM      string `json:"sbom"`
 	Signature string `json:"signature"`
+}
+
+// resource is what the image is called in a component.
+func (i imageEntry) resource() (name, version string) {
+	return Image{Name: i.Name, Tag: i.Tag, Digest: i.Digest}.resource()
+}
+
+// scanners is sec-scanners-config.yaml, as modulectl and Kyma's scanners read it.
+type scanners struct {
+	ModuleName string   `json:"module-name"`
+	BDBA       []string `json:"bdba"` // images by tag
+	Mend       sources  `json:"mend"`
+}
+
+// sources are what one of the scanners reads.
+type sources struct {
+	Language string   `json:"language"`
+	Exclude  []string `json:"exclude"`
 }
 
 func toYAML(v any) []byte {

@@ -37,7 +37,7 @@ var (
 	componentPattern  = regexp.MustCompile(`^[a-z][-a-z0-9]*([.][a-z][-a-z0-9]*)*[.][a-z]{2,}(/[a-z][-a-z0-9_]*([.][a-z][-a-z0-9_]*)*)+$`)
 	moduleNamePattern = regexp.MustCompile(`^[a-z]{3,}(-[a-z]{3,})*$`)
 	channelPattern    = regexp.MustCompile(`^[a-z]{3,32}$`)
-	digestPattern     = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	referencePattern  = regexp.MustCompile(`^(.+/[^/:@]+):([^/:@]+)@(sha256:[0-9a-f]{64})$`)
 )
 
 const mostVersion, mostComponent = 32, 255
@@ -84,6 +84,10 @@ type Config struct {
 	Manager             Manager `json:"manager"`
 	AssociatedResources []Kind  `json:"associatedResources"`
 	RequiresDowntime    bool    `json:"requiresDowntime"`
+	Internal            bool    `json:"internal,omitempty"`
+	Beta                bool    `json:"beta,omitempty"`
+	// Security is the file for the security scanners.
+	Security string `json:"security,omitempty"`
 }
 
 // Module is the short name: that behind the last slash.
@@ -92,7 +96,9 @@ func (c *Config) Module() string { return path.Base(c.Name) }
 // Release is what is recorded of a version when it is pushed: what later versions are compared
 // with.
 type Release struct {
-	// Artifact is the digest of the pushed artifact.
+	// Registry is where the artifact was pushed to, "registry.example/path".
+	Registry string `json:"registry"`
+	// Artifact is the digest of the pushed artifact, in that registry.
 	Artifact string `json:"artifact"`
 	// Locks are those of the kinds, by file name.
 	Locks map[string]*crd.Lock `json:"-"`

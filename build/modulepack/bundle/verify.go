@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -171,6 +172,17 @@ func (v *verifier) version(file, path, version string) {
 	}
 }
 
+// byDigest says how an image is named.
+const byDigest = "name the image by digest, and with the version as its tag: <repository>/<program>:<version>@sha256:<64 digits>"
+
+// splitReference splits a reference that has a tag and a digest. All parts of others are "".
+func splitReference(reference string) (repository, tag, digest string) {
+	if parts := referencePattern.FindStringSubmatch(reference); parts != nil {
+		return parts[1], parts[2], parts[3]
+	}
+	return "", "", ""
+}
+
 // checkImages compares images.json with the manifest: each has what the other has.
 func (v *verifier) checkImages() {
 	if v.images == nil {
@@ -183,10 +195,12 @@ func (v *verifier) checkImages() {
 			v.report(imagesFile, at+"reference", image.Reference, "it is there twice; %s", again)
 		}
 		listed[image.Reference] = true
-		repository, digest, _ := strings.Cut(image.Reference, "@")
+		repository, tag, digest := splitReference(image.Reference)
 		switch {
-		case !digestPattern.MatchString(digest):
-			v.report(imagesFile, at+"reference", image.Reference, "name the image by digest, <repository>/<program>@sha256:<64 digits>, and without a tag")
+		case digest == "":
+			v.report(imagesFile, at+"reference", image.Reference, byDigest)
+		case tag != image.Tag:
+			v.report(imagesFile, at+"tag", image.Tag, "the reference has %s; %s", tag, again)
 		case digest != image.Digest:
 			v.report(imagesFile, at+"digest", image.Digest, "the reference has %s; %s", digest, again)
 		default:
@@ -326,18 +340,24 @@ func (v *verifier) checkDescriptor() {
 	if len(d.Component.Sources) == 0 {
 		v.report(descriptorFile, "component.sources", "", "there is no source; %s", again)
 	}
+	v.checkContexts()
+	for i, want := range (&Source{Version: c.Version, Config: *c}).labels() {
+		if l := d.Component.Labels; i >= len(l) || !bytes.Equal(toJSON(l[i]), toJSON(want)) {
+			v.report(descriptorFile, fmt.Sprintf("component.labels[%d]", i), "", "it has to be %s, which follows from %s; %s", want.Name, configFile, again)
+		}
+	}
 	blobs := localBlobs(c.Module(), c.Version)
 	found := map[string]bool{}
 	for i, r := range d.Component.Resources {
 		at := fmt.Sprintf("component.resources[%d].", i)
 		found[r.Name] = true
-		v.same(descriptorFile, at+"version", r.Version, c.Version, "that of "+configFile)
 		if r.Access == nil || r.Digest == nil {
 			v.report(descriptorFile, at+"access", r.Name, "access or digest is missing; %s", again)
 			continue
 		}
 		v.same(descriptorFile, at+"digest.hashAlgorithm", r.Digest.HashAlgorithm, "SHA-256", "the only one that is used here")
 		if b := slices.IndexFunc(blobs, func(b localBlob) bool { return b.name == r.Name }); b >= 0 {
+			v.same(descriptorFile, at+"version", r.Version, c.Version, "that of "+configFile)
 			digest := digestOf(v.files[blobs[b].file])
 			v.same(descriptorFile, at+"access.localReference", r.Access.LocalReference, digest, "the digest of "+blobs[b].file)
 			v.same(descriptorFile, at+"digest.value", "sha256:"+r.Digest.Value, digest, "the digest of "+blobs[b].file)
@@ -355,27 +375,45 @@ func (v *verifier) checkDescriptor() {
 		return
 	}
 	for _, image := range v.images.Images {
-		if !found[image.Name] {
+		if name, _ := image.resource(); !found[name] {
 			v.report(descriptorFile, "component.resources", "", "image %s is missing, which %s has; %s", image.Name, imagesFile, again)
 		}
 	}
 }
 
+// checkContexts looks for where the artifact is: that of the images, until it is pushed elsewhere.
+func (v *verifier) checkContexts() {
+	const at = "component.repositoryContexts"
+	all := v.descriptor.Component.RepositoryContexts
+	if len(all) == 0 {
+		v.report(descriptorFile, at, "", "it is empty, and lifecycle-manager takes no layer from such a component; %s", again)
+		return
+	}
+	last := all[len(all)-1]
+	v.same(descriptorFile, at+".type", last.Type, "OCIRegistry", "where components of modules are")
+	v.same(descriptorFile, at+".componentNameMapping", last.ComponentNameMapping, "urlPath", "how the artifact is named")
+	if _, err := name.NewRepository(last.BaseURL, name.StrictValidation); err != nil || strings.Contains(last.BaseURL, "://") {
+		v.report(descriptorFile, at+".baseUrl", last.BaseURL, "it has to be a registry with a path, without https://; %s", again)
+	}
+}
+
 func (v *verifier) checkImageResource(at string, r componentResource) {
-	_, digest, _ := strings.Cut(r.Access.ImageReference, "@")
-	if !digestPattern.MatchString(digest) {
-		v.report(descriptorFile, at+"access.imageReference", r.Access.ImageReference, "name the image by digest, <repository>/<program>@sha256:<64 digits>, and without a tag")
+	_, _, digest := splitReference(r.Access.ImageReference)
+	if digest == "" {
+		v.report(descriptorFile, at+"access.imageReference", r.Access.ImageReference, byDigest)
 	} else {
 		v.same(descriptorFile, at+"digest.value", "sha256:"+r.Digest.Value, digest, "the digest of the reference")
 	}
 	if v.images == nil {
 		return
 	}
-	i := slices.IndexFunc(v.images.Images, func(i imageEntry) bool { return i.Name == r.Name })
+	i := slices.IndexFunc(v.images.Images, func(i imageEntry) bool { name, _ := i.resource(); return name == r.Name })
 	if i < 0 {
 		v.report(descriptorFile, at+"name", r.Name, "%s has no such image; %s", imagesFile, again)
 		return
 	}
+	_, version := v.images.Images[i].resource()
+	v.same(descriptorFile, at+"version", r.Version, version, "the tag and the digest of the image")
 	v.same(descriptorFile, at+"access.imageReference", r.Access.ImageReference, v.images.Images[i].Reference, "the image of "+imagesFile)
 }
 
@@ -426,7 +464,7 @@ func (v *verifier) checkNames() {
 		return
 	}
 	known := []string{
-		configFile, releaseMetaFile, descriptorFile, constructorFile, imagesFile, manifestTar, defaultCRTar, v.config.Manifest, templateFile(v.config.Module(), v.config.Version),
+		configFile, scannersFile, releaseMetaFile, descriptorFile, constructorFile, imagesFile, manifestTar, defaultCRTar, v.config.Manifest, templateFile(v.config.Module(), v.config.Version),
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.files)) {
 		if !slices.Contains(known, name) && !strings.HasPrefix(name, lockDir) && !strings.HasPrefix(name, sbomDir) && !isCR(name) {

@@ -137,15 +137,20 @@ func (v *verifier) checkManifest() {
 		v.report(file, "", "", "there is no Deployment; "+again)
 	}
 	for _, of := range v.references {
-		repository, digest, _ := strings.Cut(of.value, "@")
-		if !digestPattern.MatchString(digest) || strings.Contains(repository[strings.LastIndex(repository, "/")+1:], ":") {
-			v.report(file, of.path, of.value, "name the image by digest, <repository>/<program>@sha256:<64 digits>, and without a tag")
+		if of.argument {
+			v.report(file, of.path, of.value, "Kyma's tools do not find an image in an argument, and do not move it to another registry; use a variable of the container")
+		}
+		if _, _, digest := splitReference(of.value); digest == "" {
+			v.report(file, of.path, of.value, byDigest)
 		}
 	}
 }
 
 // reference is an image that a manifest names.
-type reference struct{ path, value string }
+type reference struct {
+	path, value string
+	argument    bool
+}
 
 // readReferences finds the images of containers, and those that arguments and variables name for
 // the operator to install.
@@ -170,16 +175,16 @@ func (v *verifier) readReferences() []reference {
 		}{{"initContainers", pod.InitContainers}, {"containers", pod.Containers}} {
 			for i, c := range of.all {
 				at := fmt.Sprintf("%s spec.template.spec.%s[%d].", named(u), of.name, i)
-				all = append(all, reference{at + "image", c.Image})
+				all = append(all, reference{path: at + "image", value: c.Image})
 				for j, arg := range append(slices.Clone(c.Command), c.Args...) {
 					flag, value, ok := strings.Cut(arg, "=")
 					if ok && strings.HasSuffix(flag, "-image") {
-						all = append(all, reference{fmt.Sprintf("%sargs[%d]", at, j-len(c.Command)), value})
+						all = append(all, reference{fmt.Sprintf("%sargs[%d]", at, j-len(c.Command)), value, true})
 					}
 				}
 				for j, env := range c.Env {
 					if strings.HasSuffix(env.Name, "IMAGE") {
-						all = append(all, reference{fmt.Sprintf("%senv[%d].value", at, j), env.Value})
+						all = append(all, reference{path: fmt.Sprintf("%senv[%d].value", at, j), value: env.Value})
 					}
 				}
 			}

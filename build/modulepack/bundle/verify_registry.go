@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -91,7 +92,7 @@ func (v *verifier) channels(registry string, options []remote.Option) {
 			v.report(releaseMetaFile, "spec.channels", ch.Version, "channel %s has a version whose artifact cannot be read from %s; push that version", ch.Channel, tag)
 			continue
 		}
-		if r, ok := v.against.Released[ch.Version]; ok && r.Artifact != there.Digest.String() {
+		if r, ok := v.against.Released[ch.Version]; ok && r.Registry == strings.TrimSuffix(registry, "/") && r.Artifact != there.Digest.String() {
 			v.report(releaseMetaFile, "spec.channels", ch.Version, "%s is %s, and %s was released; do not use this registry", tag, there.Digest, r.Artifact)
 		}
 	}

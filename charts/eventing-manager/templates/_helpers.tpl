@@ -43,7 +43,9 @@ kyma-project.io/dashboard: eventing
 {{- $digest := index $image.digests .program -}}
 {{- $tag := $image.tag | default .root.Chart.AppVersion -}}
 {{- if $digest -}}
-{{ printf "%s/%s@%s" $image.repository .program $digest }}
+{{- $tagged := printf "%s/%s" $image.repository .program -}}
+{{- with $image.tag }}{{ $tagged = printf "%s:%s" $tagged . }}{{ end -}}
+{{ printf "%s@%s" $tagged $digest }}
 {{- else -}}
 {{- if and (eq $tag "devel") (not $image.allowDevel) -}}
 {{- fail (printf "image.tag is %q, and nobody has pushed %s/%s:%s: name a tag (--set-string image.tag=...) or the digest (image.digests.%s); image.allowDevel=true is for tests" $tag $image.repository .program $tag .program) -}}

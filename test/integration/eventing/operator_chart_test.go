@@ -132,8 +132,8 @@ func TestOperatorChart(t *testing.T) {
 		}
 		d := typed[appsv1.Deployment](t, objects, "Deployment")[0]
 		if got := d.Spec.Template.Spec.Containers[0]; got.Image != "eu.gcr.io/kyma-project/eventmesh-migration/eventing-manager:v1" ||
-			!slices.Contains(got.Args, "--nats-image=eu.gcr.io/kyma-project/eventmesh-migration/nats-server:v1") || !slices.Contains(got.Args, "--resource-prefix=eventing") {
-			t.Errorf("image %s, arguments %q", got.Image, got.Args)
+			!slices.Contains(got.Env, corev1.EnvVar{Name: "NATS_IMAGE", Value: "eu.gcr.io/kyma-project/eventmesh-migration/nats-server:v1"}) || !slices.Contains(got.Args, "--resource-prefix=eventing") {
+			t.Errorf("image %s, arguments %q, variables %v", got.Image, got.Args, got.Env)
 		}
 
 		digest := "sha256:" + strings.Repeat("0a", 32)
@@ -146,8 +146,8 @@ func TestOperatorChart(t *testing.T) {
 		if !slices.Contains(names(other), "PodDisruptionBudget shop-manager") {
 			t.Error("two operators have no PodDisruptionBudget")
 		}
-		if args := typed[appsv1.Deployment](t, other, "Deployment")[0].Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--nats-image=eu.gcr.io/kyma-project/eventmesh-migration/nats-server@"+digest) {
-			t.Errorf("the digest does not replace the tag: %q", args)
+		if env := typed[appsv1.Deployment](t, other, "Deployment")[0].Spec.Template.Spec.Containers[0].Env; !slices.Contains(env, corev1.EnvVar{Name: "NATS_IMAGE", Value: "eu.gcr.io/kyma-project/eventmesh-migration/nats-server:v1@" + digest}) {
+			t.Errorf("the digest does not follow the tag: %v", env)
 		}
 		named := names(operator(t, h, "shop", "fullnameOverride=eventing-controller-manager"))
 		if !slices.Contains(named, "Deployment eventing-controller-manager") || slices.Contains(named, "ServiceAccount eventing-manager") {
