@@ -105,7 +105,7 @@ func typed[T any](t *testing.T, objects []*unstructured.Unstructured, kind strin
 // TestOperatorChart: what is rendered, on each version of Helm.
 func TestOperatorChart(t *testing.T) {
 	want := []string{
-		"ClusterRole shop:eventing-controller", "ClusterRole shop:eventing-manager", "ClusterRole shop:eventing-publisher-proxy",
+		"ClusterRole shop:eventing-controller", "ClusterRole shop:eventing-edit", "ClusterRole shop:eventing-manager", "ClusterRole shop:eventing-publisher-proxy", "ClusterRole shop:eventing-view",
 		"ClusterRoleBinding shop:eventing-controller", "ClusterRoleBinding shop:eventing-manager", "ClusterRoleBinding shop:eventing-publisher-proxy",
 		"CustomResourceDefinition eventings.operator.kyma-project.io", "CustomResourceDefinition subscriptions.eventing.kyma-project.io",
 		"Deployment eventing-manager", "NetworkPolicy eventing-controller", "NetworkPolicy eventing-manager", "NetworkPolicy eventing-nats",
@@ -355,6 +355,7 @@ func TestOperatorManifest(t *testing.T) {
 			return nil
 		})
 	}
+	users(t, core)
 	for _, kind := range []string{"Role", "ClusterRole"} {
 		for _, role := range typed[rbacv1.ClusterRole](t, objects, kind) { // a Role has the same fields
 			for _, rule := range role.Rules {
@@ -362,6 +363,49 @@ func TestOperatorManifest(t *testing.T) {
 					t.Errorf("%s %s has the rule %v", kind, role.Name, rule)
 				}
 			}
+		}
+	}
+}
+
+// users checks what people may do who have one of Kubernetes' own roles in a namespace. On f3299ef
+// nobody but an administrator of the cluster could subscribe.
+func users(t *testing.T, core clientset.Interface) {
+	t.Helper()
+	const namespace = "users"
+	ctx := t.Context()
+	if _, err := core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range []string{"view", "edit", "admin"} {
+		if _, err := core.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: role}},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		verb, resource string
+		view, edit     bool
+	}{
+		{"list", "subscriptions.eventing.kyma-project.io", true, true},
+		{"create", "subscriptions.eventing.kyma-project.io", false, true},
+		{"deletecollection", "subscriptions.eventing.kyma-project.io", false, true},
+		{"get", "eventings.operator.kyma-project.io", true, true},
+		{"create", "eventings.operator.kyma-project.io", false, false},
+		{"patch", "eventings.operator.kyma-project.io", false, false},
+	} {
+		for user, allowed := range map[string]bool{"view": tc.view, "edit": tc.edit, "admin": tc.edit} {
+			resource, group, _ := strings.Cut(tc.resource, ".")
+			poll.Until(t, 20*time.Second, fmt.Sprintf("%s %s %s", user, tc.verb, resource), func(ctx context.Context) error {
+				review, err := core.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+					User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: tc.verb, Group: group, Resource: resource, Namespace: namespace},
+				}}, metav1.CreateOptions{})
+				if err == nil && review.Status.Allowed != allowed {
+					err = fmt.Errorf("allowed is %t", review.Status.Allowed)
+				}
+				return err
+			})
 		}
 	}
 }
