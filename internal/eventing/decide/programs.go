@@ -3,6 +3,7 @@ package decide
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -44,6 +45,9 @@ type rollout struct {
 	refused string
 }
 
+// missingAccount is what the API server says of a pod whose ServiceAccount is gone.
+var missingAccount = regexp.MustCompile(`serviceaccount "[^"]+" not found`)
+
 func rolloutOf(d *appsv1.Deployment) rollout {
 	r := rollout{wanted: 1, available: d.Status.AvailableReplicas}
 	if d.Spec.Replicas != nil {
@@ -57,6 +61,10 @@ func rolloutOf(d *appsv1.Deployment) rollout {
 		}
 		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
 			r.refused = "Kubernetes cannot create pods: " + c.Message
+			if missingAccount.MatchString(c.Message) {
+				// The operator may create no account, so that it can give nobody a permission.
+				r.refused += ". The manifest of the operator has this account. Next: apply it again, as it was installed (kubectl apply --server-side -f eventing-manager.yaml, or helm upgrade)."
+			}
 		}
 	}
 	return r

@@ -30,6 +30,7 @@ func TestPrograms(t *testing.T) {
 	const publisher, controller = operatorv1alpha1.ConditionPublisherProxyReady, operatorv1alpha1.ConditionSubscriptionManagerReady
 	failed := []any{map[string]any{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "it has timed out."}}
 	// As the controller of Deployments writes it.
+	noAccount := []any{map[string]any{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": `pods "x" is forbidden: error looking up service account kyma-system/eventing-controller: serviceaccount "eventing-controller" not found`}}
 	overQuota := []any{map[string]any{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": `pods "x" is forbidden: exceeded quota: few, requested: pods=1, used: pods=3, limited: pods=3`}}
 	for _, tc := range []struct {
 		reason    string
@@ -72,6 +73,13 @@ func TestPrograms(t *testing.T) {
 			change: func(s *scene) {
 				s.set("Deployment", "eventing-controller", int64(0), "status", "availableReplicas")
 				s.set("Deployment", "eventing-controller", overQuota, "status", "conditions")
+			},
+		},
+		{
+			reason: "the account of the pods was deleted", state: operatorv1alpha1.StateProcessing, condition: controller, status: metav1.ConditionFalse, says: "apply it again",
+			change: func(s *scene) {
+				s.set("Deployment", "eventing-controller", int64(0), "status", "availableReplicas")
+				s.set("Deployment", "eventing-controller", noAccount, "status", "conditions")
 			},
 		},
 		{

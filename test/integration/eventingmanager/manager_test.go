@@ -39,6 +39,28 @@ func writes(r kubernetes.Request) bool {
 	return byOperator(r) && r.Resource != "coordination.k8s.io/leases" && slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb)
 }
 
+// TestMissingAccount: the ServiceAccount of the controller was deleted. The Eventing says so, with
+// what brings it back, and is ready after that.
+func TestMissingAccount(t *testing.T) {
+	s := newSite(t, "account")
+	s.delete(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, "eventing-controller")
+	s.start()
+	s.create(eventings, one)
+	poll.Until(t, 90*time.Second, "the Eventing says that the account is missing", func(context.Context) error {
+		e, err := s.eventing(s.namespace, "eventing")
+		if err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(e.Status.Conditions, operatorv1alpha1.ConditionSubscriptionManagerReady)
+		if c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, `serviceaccount "eventing-controller" not found`) || !strings.Contains(c.Message, "kubectl apply --server-side") {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
+	s.accounts()
+	s.await(90*time.Second, operatorv1alpha1.StateReady, operatorv1alpha1.ConditionSubscriptionManagerReady, operatorv1alpha1.ReasonDeployed)
+}
+
 // TestInstall: one object is applied, and NATS takes events. After that, the operator writes
 // nothing.
 func TestInstall(t *testing.T) {
