@@ -57,6 +57,7 @@ const (
 const (
 	ReasonServed          = "Served"
 	ReasonAnotherCRServed = "AnotherCRServed"
+	ReasonWaitsForLease   = "WaitsForLease"
 	ReasonAvailable       = "Available"
 	ReasonWaiting         = "Waiting"
 	ReasonMissing         = "Missing"

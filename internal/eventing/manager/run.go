@@ -144,9 +144,18 @@ func Run(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger) erro
 	if err != nil {
 		return err
 	}
-	cfg.Wrap(lock.Guard) // the Lease itself has a client of its own
-	mgr, err := ctrl.NewManager(cfg, managerOptions(o, lock))
+	options := managerOptions(o, lock)
+	unfenced, err := client.New(cfg, client.Options{Scheme: options.Scheme})
 	if err != nil {
+		return err
+	}
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(lock.Guard) // the Lease itself has a client of its own
+	mgr, err := ctrl.NewManager(cfg, options)
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(&waiting{client: unfenced, cached: mgr.GetClient(), lock: lock, elected: mgr.Elected(), log: log}); err != nil {
 		return err
 	}
 	return start(ctx, mgr, api, d, lock, o, log)

@@ -14,11 +14,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -59,6 +61,35 @@ func TestMissingAccount(t *testing.T) {
 	})
 	s.accounts()
 	s.await(90*time.Second, operatorv1alpha1.StateReady, operatorv1alpha1.ConditionSubscriptionManagerReady, operatorv1alpha1.ReasonDeployed)
+}
+
+// TestReinstalledSoon: the manifest was deleted with its permissions, so that the operator could not
+// release its Lease, and is applied again. Within seconds the Eventing says what the new operator
+// waits for, and until when; then it is served. On f3299ef it had no status for 15 seconds.
+func TestReinstalledSoon(t *testing.T) {
+	s := newSite(t, "reinstalled")
+	holder, seconds, now := "eventing-manager-of-before", int32(15), metav1.NowMicro()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "eventing-manager.kyma-project.io", Namespace: s.namespace}, Spec: coordinationv1.LeaseSpec{
+		HolderIdentity: &holder, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now,
+	}}
+	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(lease)
+	s.check(err)
+	leases := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	_, err = s.client.Resource(leases).Namespace(s.namespace).Create(t.Context(), &unstructured.Unstructured{Object: raw}, metav1.CreateOptions{})
+	s.check(err)
+	s.create(eventings, one)
+	s.start()
+	e := s.await(10*time.Second, operatorv1alpha1.StateProcessing, operatorv1alpha1.ConditionServed, operatorv1alpha1.ReasonWaitsForLease)
+	said := meta.FindStatusCondition(e.Status.Conditions, operatorv1alpha1.ConditionServed).Message
+	until := regexp.MustCompile(`which eventing-manager-of-before has: .* at (\d\d:\d\d:\d\d UTC) `).FindStringSubmatch(said)
+	if until == nil {
+		t.Fatalf("the message is %q", said)
+	}
+	s.await(30*time.Second, operatorv1alpha1.StateProcessing, operatorv1alpha1.ConditionServed, operatorv1alpha1.ReasonServed)
+	if at := time.Now().UTC().Format(time.TimeOnly + " MST"); at > until[1] && until[1] > "00:01" {
+		t.Errorf("it is served at %s, and said %s", at, until[1])
+	}
+	s.await(90*time.Second, operatorv1alpha1.StateReady, operatorv1alpha1.ConditionServed, operatorv1alpha1.ReasonServed)
 }
 
 // TestInstall: one object is applied, and NATS takes events. After that, the operator writes
