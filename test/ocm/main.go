@@ -1,6 +1,6 @@
 // Command ocm reads a component with the library of the Open Component Model, and prints what it
-// took as JSON. DESCRIPTOR is the component's file; its repository context is what lifecycle-manager
-// goes by. What is in the component is read from a registry:
+// took as JSON. DESCRIPTOR is the component's file; its repository context is what
+// lifecycle-manager goes by. What is in the component is read from a registry:
 //
 //	ocm DESCRIPTOR http://localhost:5000/path
 package main

@@ -63,9 +63,10 @@ func TestMissingAccount(t *testing.T) {
 	s.await(90*time.Second, operatorv1alpha1.StateReady, operatorv1alpha1.ConditionSubscriptionManagerReady, operatorv1alpha1.ReasonDeployed)
 }
 
-// TestReinstalledSoon: the manifest was deleted with its permissions, so that the operator could not
-// release its Lease, and is applied again. Within seconds the Eventing says what the new operator
-// waits for, and until when; then it is served. On f3299ef it had no status for 15 seconds.
+// TestReinstalledSoon: the manifest was deleted with its permissions, so that the operator could
+// not release its Lease, and is applied again. Within seconds the Eventing says what the new
+// operator waits for, and until when; then it is served. On f3299ef it had no status for 15
+// seconds.
 func TestReinstalledSoon(t *testing.T) {
 	s := newSite(t, "reinstalled")
 	holder, seconds, now := "eventing-manager-of-before", int32(15), metav1.NowMicro()
