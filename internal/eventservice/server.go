@@ -312,7 +312,7 @@ func (s *Server) dispatch(req *request, w http.ResponseWriter, r *http.Request) 
 	}
 	method := http.MethodPost
 	// The application is not checked against our own: it never was.
-	if req.route, req.application = s.options.Routes.route(r.URL.Path); req.route == "health" || req.route == "subscribed" {
+	if req.route, req.application = s.options.Routes.route(r.URL.Path); req.route == "health" || req.route == "ready" || req.route == "subscribed" {
 		method = http.MethodGet
 	}
 	switch {
@@ -324,6 +324,9 @@ func (s *Server) dispatch(req *request, w http.ResponseWriter, r *http.Request) 
 	case req.route == "health":
 		s.begin(req, w, r)
 		legacy.WriteJSON(w, http.StatusOK, healthy)
+	case req.route == "ready":
+		s.begin(req, w, r)
+		s.ready(w, r)
 	case req.route == "subscribed":
 		s.begin(req, w, r)
 		s.subscribed(req, w, r)
@@ -361,8 +364,10 @@ func (s *Server) legacy(req *request, r *http.Request, decode func([]byte) (*clo
 // route returns the name of a path's route, and the application in it.
 func (routes Routes) route(clean string) (name, application string) {
 	switch {
-	case clean == "/v1/health":
+	case clean == "/v1/health", clean == "/healthz" && routes == All:
 		return "health", ""
+	case clean == "/readyz" && routes == All:
+		return "ready", ""
 	case clean == "/publish" && routes == All:
 		return "publish", ""
 	}

@@ -194,6 +194,7 @@ func agree(t *testing.T, files bundle.Files) {
 		subscription + "{sink: 'http://a.kyma-system.svc.cluster.local', source: commerce, types: [order.created.v1]}}", subscription + "{}}",
 		subscription + "{sink: 'http://a.kyma-system.svc.cluster.local', source: commerce, types: []}}", subscription + "{sink: 'http://example.org', source: commerce, types: [a.b]}}",
 		subscription + "{sink: 'http://a.kyma-system.svc.cluster.local', source: '', types: [a.b]}}", subscription + "{sink: 'http://a.kyma-system.svc.cluster.local', source: '', typeMatching: exact, types: [a.b]}}",
+		subscription + "{sink: 'http://a.kyma-system.svc.cluster.local', source: '', typeMatching: exact, types: [commerce.order.created.v1, sap.kyma.custom.a.b.c.v1]}}",
 		subscription + "{sink: 'http://a.kyma-system.svc.cluster.local', source: c, types: [a.b, a.b]}}", subscription + "{sink: 'http://a.kyma-system.svc.cluster.local', source: c, types: [a.b], config: {maxInFlightMessages: none}}}",
 	} {
 		u := objects(t, []byte(text))[0]

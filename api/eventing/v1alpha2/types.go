@@ -24,7 +24,9 @@ type TypeMatching string
 const (
 	// Standard compares source and type for equality.
 	Standard TypeMatching = "standard"
-	// Exact is Standard, but an empty source means any source, and no rule limits the types.
+	// Exact compares a type with the whole name of an event, and says nothing of the source:
+	// <source>.<type>; or, as Kyma's first eventing named events of Applications,
+	// sap.kyma.custom.<application>.<event>.<version>.
 	Exact TypeMatching = "exact"
 )
 
@@ -59,6 +61,7 @@ type SubscriptionList struct {
 // +kubebuilder:validation:XValidation:rule="self.typeMatching == 'exact' || size(self.source) > 0",message="source must not be empty with typeMatching standard: name the source of the events, or use typeMatching exact",fieldPath=".source"
 // +kubebuilder:validation:XValidation:rule="self.typeMatching == 'exact' || !self.source.matches('[[:cntrl:]]') && (!self.source.contains('#') || !self.source.split('#', 2)[1].matches('%([^0-9A-Fa-f]|.[^0-9A-Fa-f]|.?$)')) && [self.source.split('#')[0]].all(u, u.matches('^[a-zA-Z][a-zA-Z0-9+.-]*:') ? isURL(u) : u.startsWith('//') && !u.startsWith('///') ? isURL('http:' + u) : !u.split('?')[0].split('/')[0].contains(':') && isURL('/' + u))",message="source must be a URI reference with typeMatching standard: use another one, or typeMatching exact",fieldPath=".source"
 // +kubebuilder:validation:XValidation:rule="self.typeMatching == 'exact' || self.types.all(t, !t.startsWith('sap.kyma.custom'))",message="types must not begin with sap.kyma.custom with typeMatching standard: leave the prefix out, or use typeMatching exact",fieldPath=".types"
+// +kubebuilder:validation:XValidation:rule="self.typeMatching != 'exact' || self.types.all(t, t.startsWith('sap.kyma.custom.') || t.matches('^[^.]+[.][^.]*[.]') && !t.matches('^[^.]+[.]sap[.]kyma[.]custom[.]'))",message="types must be whole names with typeMatching exact: <source>.<type>, where the type has two parts, or sap.kyma.custom.<application>.<event>.<version>",fieldPath=".types"
 // +kubebuilder:validation:XValidation:rule="!has(self.config) || !('maxInFlightMessages' in self.config) || self.config['maxInFlightMessages'].matches('^([1-9][0-9]{0,2}|1000)$')",message="config.maxInFlightMessages must be a number from 1 to 1000, in quotes",fieldPath=".config"
 type SubscriptionSpec struct {
 	// ID is set by nobody here. It is accepted, and stays.
@@ -77,8 +80,8 @@ type SubscriptionSpec struct {
 	// +optional
 	TypeMatching TypeMatching `json:"typeMatching,omitempty"`
 
-	// Source is the source of the events, at most 512 bytes. With typeMatching exact, empty means
-	// any source. With typeMatching standard, it is a URI reference, as in the events.
+	// Source is the source of the events, at most 512 bytes: a URI reference, as in the events.
+	// With typeMatching exact it says nothing, and may be empty.
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="size(bytes(self)) <= 512",message="source must have at most 512 bytes"
 	Source string `json:"source"`
@@ -176,6 +179,9 @@ const (
 	// ConditionDelivering: the sink takes events. A Subscription whose sink takes none is ready all
 	// the same: its events wait.
 	ConditionDelivering ConditionType = "Sink delivering"
+	// ConditionConfigUsed is there only if config has keys that have no effect. It never changes
+	// whether a Subscription is ready.
+	ConditionConfigUsed ConditionType = "Config used"
 
 	ReasonNATSActive    = "NATS Subscription active"
 	ReasonNATSNotActive = "NATS Subscription not active"
@@ -185,4 +191,5 @@ const (
 	ReasonSpecInvalid   = "Subscription spec has validation errors"
 	ReasonDelivering    = "Delivering"
 	ReasonRetrying      = "Retrying"
+	ReasonNoEffect      = "Keys without effect"
 )

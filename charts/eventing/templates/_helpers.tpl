@@ -35,7 +35,11 @@ eventing.kyma-project.io/plane: {{ .plane }}
 namespace: {{ .root.Release.Namespace }}
 labels:
   {{- include "eventing.labels" . | nindent 2 }}
-{{- with .root.Values.global.annotations }}
+{{- $annotations := merge (dict) (.root.Values.global.annotations | default dict) }}
+{{- with get . "scrape" }}
+{{- $annotations = merge $annotations (dict "prometheus.io/scrape" "true" "prometheus.io/scheme" "http" "prometheus.io/port" .) }}
+{{- end }}
+{{- with $annotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}

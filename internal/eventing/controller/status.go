@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -117,10 +118,21 @@ func statusOf(s *eventingv1alpha2.Subscription, f findings, now time.Time) event
 	default:
 		problem += ". " + f.waiting()
 	}
+	if keys := withoutEffect(s.Spec.Config); len(keys) > 0 {
+		condition(eventingv1alpha2.ConditionConfigUsed, false, "", eventingv1alpha2.ReasonNoEffect, fmt.Sprintf("config has no effect here: %s. Remove what you do not need", strings.Join(keys, ", ")))
+	} else {
+		status.Conditions = slices.DeleteFunc(status.Conditions, func(c eventingv1alpha2.Condition) bool { return c.Type == eventingv1alpha2.ConditionConfigUsed })
+	}
 	if valid { // without delivery, what was said of the sink stays
 		condition(eventingv1alpha2.ConditionDelivering, problem == "", eventingv1alpha2.ReasonDelivering, eventingv1alpha2.ReasonRetrying, problem)
 	}
 	return status
+}
+
+// withoutEffect are the keys of a Subscription's config that nothing here reads, sorted: Kyma's own
+// eventing knows some for SAP Event Mesh.
+func withoutEffect(config map[string]string) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(config)), func(key string) bool { return key == eventingv1alpha2.MaxInFlight })
 }
 
 // withCondition is the conditions with one of them changed. Its time changes only with its status.

@@ -184,3 +184,34 @@ func TestPatience(t *testing.T) {
 		}
 	}
 }
+
+// TestConfigWithoutEffect: keys that Kyma's own eventing knows and nothing here reads are named as
+// long as they are there, and change nothing else.
+func TestConfigWithoutEffect(t *testing.T) {
+	f := findings{
+		known: true, serving: backend.Backends{Serving: backend.Set{operatorv1alpha1.NATS}},
+		ready: map[operatorv1alpha1.BackendType]bool{operatorv1alpha1.NATS: true}, health: delivery.Health{Known: true},
+	}
+	s := subscription(func(spec *eventingv1alpha2.SubscriptionSpec) {
+		spec.Config["qos"], spec.Config["exemptHandshake"] = "AT_LEAST_ONCE", "true"
+	})
+	said := func() string {
+		s.Status = statusOf(s, f, time.Now())
+		if !s.Status.Ready {
+			t.Errorf("it is not ready: %+v", s.Status.Conditions)
+		}
+		for _, c := range s.Status.Conditions {
+			if c.Type == eventingv1alpha2.ConditionConfigUsed {
+				return string(c.Status) + ": " + c.Message
+			}
+		}
+		return ""
+	}
+	if got := said(); got != "False: config has no effect here: exemptHandshake, qos. Remove what you do not need" {
+		t.Errorf("said %q", got)
+	}
+	s.Spec.Config = map[string]string{eventingv1alpha2.MaxInFlight: "7"}
+	if got := said(); got != "" {
+		t.Errorf("said %q of keys that are gone", got)
+	}
+}

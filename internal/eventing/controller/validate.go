@@ -15,10 +15,8 @@ import (
 )
 
 const (
-	// formerPrefix begins types of Kyma's former event backend. Events have none of it.
-	formerPrefix = "sap.kyma.custom"
-	maxType      = 253
-	maxInFlight  = 1000
+	maxType     = 253
+	maxInFlight = 1000
 	// defaultInFlight is what the definition fills in; an object that was stored before has none.
 	defaultInFlight = 10
 )
@@ -70,10 +68,16 @@ func planOf(s *eventingv1alpha2.Subscription) (p plan, problems []string) {
 			add("type %q has characters that are not printable ASCII", t)
 		case !strings.Contains(t, "."):
 			add("type %q has only one part: a type has at least two, with a dot between them", t)
-		case !exact && strings.HasPrefix(t, formerPrefix):
-			add("type %q begins with %s: leave that out, or use typeMatching exact", t, formerPrefix)
+		case !exact && strings.HasPrefix(t, backend.FormerPrefix):
+			add("type %q begins with %s: leave that out, or use typeMatching exact", t, backend.FormerPrefix)
+		case exact && !backend.IsFormer(t):
+			if source, of, _ := strings.Cut(t, "."); source == "" || !strings.Contains(of, ".") {
+				add("type %q is no whole name: with typeMatching exact it is <source>.<type>, and a type has two parts itself; or use typeMatching standard", t)
+			} else if backend.IsFormer(of) {
+				add("type %q names a source: leave it out, events whose type begins with %s are matched by their type alone", t, backend.FormerPrefix)
+			}
 		}
-		p.filters = append(p.filters, backend.Filter(s.Spec.Source, t))
+		p.filters = append(p.filters, backend.Filter(backend.Matched(exact, s.Spec.Source, t)))
 	}
 	p.inFlight = defaultInFlight
 	if text, ok := s.Spec.Config[eventingv1alpha2.MaxInFlight]; ok {

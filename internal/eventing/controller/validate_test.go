@@ -35,11 +35,12 @@ func TestPlanOf(t *testing.T) {
 	}{
 		{reason: "the usual", filters: []string{"kyma.commerce.order.created.v1"}, inFlight: 7},
 		{reason: "without config, as an old object", change: func(s *spec) { s.Config = nil }, filters: []string{"kyma.commerce.order.created.v1"}, inFlight: 10},
-		{reason: "any source", change: func(s *spec) { s.TypeMatching, s.Source = eventingv1alpha2.Exact, "" }, filters: []string{"kyma.*.order.created.v1"}, inFlight: 7},
-		{reason: "the former prefix, exactly", change: func(s *spec) {
-			s.TypeMatching, s.Types = eventingv1alpha2.Exact, []string{"sap.kyma.custom.a.b.v1"}
-		}, filters: []string{"kyma.commerce.sap.kyma.custom.a.b.v1"}, inFlight: 7},
-		{reason: "a source that is no URI, exactly", change: func(s *spec) { s.TypeMatching, s.Source = eventingv1alpha2.Exact, "%zz" }, filters: []string{"kyma.=25zz.order.created.v1"}, inFlight: 7},
+		{reason: "whole names, whatever the source", change: func(s *spec) {
+			s.TypeMatching, s.Source, s.Types = eventingv1alpha2.Exact, "%zz", []string{"commerce.order.created.v1", "sap.kyma.custom.a.b.c.v1"}
+		}, filters: []string{"kyma.commerce.order.created.v1", "kyma.*.sap.kyma.custom.a.b.c.v1"}, inFlight: 7},
+		{reason: "names that are not whole", change: func(s *spec) {
+			s.TypeMatching, s.Source, s.Types = eventingv1alpha2.Exact, "", []string{"order.created", ".order.created", "a.sap.kyma.custom.b.c.d.v1"}
+		}, problems: []string{"no whole name", "no whole name", "names a source"}},
 		{reason: "a URI", change: func(s *spec) { s.Source = "http://shop/a" }, filters: []string{"kyma.http=3A=2F=2Fshop=2Fa.order.created.v1"}, inFlight: 7},
 		{reason: "a sink elsewhere", change: func(s *spec) { s.Sink = "http://orders.other.svc.cluster.local" }, problems: []string{"sink is in namespace"}},
 		{reason: "a source that is no URI", change: func(s *spec) { s.Source = "%zz" }, problems: []string{"source is no URI reference"}},

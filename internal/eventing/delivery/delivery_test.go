@@ -106,7 +106,7 @@ func TestEventHeader(t *testing.T) {
 		}
 		return h
 	}
-	want := http.Header{"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"shop"}, "Ce-Type": {"a.b"}, "Content-Type": {"text/plain"}}
+	want := http.Header{"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"shop"}, "Ce-Type": {"a.b"}, "Ce-Originaltype": {"a.b"}, "Content-Type": {"text/plain"}}
 	for _, tc := range []struct {
 		reason string
 		header nats.Header

@@ -9,9 +9,15 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 )
 
-const attributePrefix = "Ce-"
+const (
+	attributePrefix = "Ce-"
+	// originalType is where sinks of Kyma's own eventing find the type as the client sent it.
+	originalType = "Ce-Originaltype"
+)
 
 // passed are the headers of a message that go to the sink as they are, in addition to the
 // attributes of the event.
@@ -51,6 +57,9 @@ func eventHeader(message nats.Header) (http.Header, error) {
 	}
 	if header.Get("Ce-Specversion") != "1.0" {
 		return nil, errors.New("attribute ce-specversion is not 1.0")
+	}
+	if eventType := header["Ce-Type"]; !backend.IsFormer(eventType[0]) {
+		header[originalType] = eventType
 	}
 	return header, nil
 }

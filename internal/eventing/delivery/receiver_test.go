@@ -151,7 +151,7 @@ func TestReceiver(t *testing.T) {
 			continue
 		}
 		want := http.Header{
-			"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"shop"}, "Ce-Type": {"a.b"}, "Content-Type": {"text/plain"}, "Traceparent": {"00-1-2-01"},
+			"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"shop"}, "Ce-Type": {"a.b"}, "Ce-Originaltype": {"a.b"}, "Content-Type": {"text/plain"}, "Traceparent": {"00-1-2-01"},
 			"User-Agent": {"eventing-controller"}, "Content-Length": s.got[0].Header["Content-Length"], "Accept-Encoding": s.got[0].Header["Accept-Encoding"],
 		}
 		if strings.Contains(tc.reason, "time") {

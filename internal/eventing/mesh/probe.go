@@ -180,7 +180,8 @@ func (t *Triggers) Reached(ctx context.Context, s *eventingv1alpha2.Subscription
 	name := ""
 	named, creation, _ := strings.Cut(trigger, ".")
 	for _, of := range s.Spec.Types {
-		if is := triggerName(s, of); is == named || trigger == "" && of == eventType {
+		_, matches := matched(s, of)
+		if is := triggerName(s, of); is == named || trigger == "" && matches == eventType {
 			name = is
 		}
 	}

@@ -15,7 +15,7 @@ import (
 func subscription(source string, types ...string) *eventingv1alpha2.Subscription {
 	return &eventingv1alpha2.Subscription{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders", UID: "uid"},
-		Spec:       eventingv1alpha2.SubscriptionSpec{Source: source, TypeMatching: eventingv1alpha2.Exact, Types: types},
+		Spec:       eventingv1alpha2.SubscriptionSpec{Source: source, Types: types},
 	}
 }
 

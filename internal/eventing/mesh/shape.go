@@ -43,13 +43,14 @@ type Broker struct {
 func (t *Triggers) wanted(s *eventingv1alpha2.Subscription, b Broker) map[string]*unstructured.Unstructured {
 	all := map[string]*unstructured.Unstructured{}
 	for _, eventType := range s.Spec.Types {
-		attributes := map[string]any{knative.TypeAttribute: eventType}
-		if s.Spec.Source != "" {
-			attributes[knative.SourceAttribute] = s.Spec.Source
+		source, of := matched(s, eventType)
+		attributes := map[string]any{knative.TypeAttribute: of}
+		if source != "" {
+			attributes[knative.SourceAttribute] = source
 		}
 		name, uri := triggerName(s, eventType), deliverPath+s.Namespace+"/"+s.Name
 		spec := map[string]any{"broker": b.Name, "filter": map[string]any{"attributes": attributes}}
-		if expression, ok := expressionOf(eventType, s.Spec.Source); ok {
+		if expression, ok := expressionOf(of, source); ok {
 			spec["filters"] = []any{map[string]any{"cesql": expression}}
 		}
 		spec["subscriber"] = map[string]any{
@@ -87,7 +88,13 @@ func uriOf(trigger *unstructured.Unstructured) (uri, creation string) {
 }
 
 func triggerName(s *eventingv1alpha2.Subscription, eventType string) string {
-	return backend.TriggerName(string(s.UID), s.Spec.Source, s.Spec.TypeMatching == eventingv1alpha2.Exact, eventType)
+	source, of := matched(s, eventType)
+	return backend.TriggerName(string(s.UID), source, s.Spec.TypeMatching == eventingv1alpha2.Exact, of)
+}
+
+// matched are source and type of the events that a type of a Subscription means.
+func matched(s *eventingv1alpha2.Subscription, eventType string) (source, of string) {
+	return backend.Matched(s.Spec.TypeMatching == eventingv1alpha2.Exact, s.Spec.Source, eventType)
 }
 
 // expressionOf is a filter in CloudEvents SQL for a type and a source ("" is any), which also lets

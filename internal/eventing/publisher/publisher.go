@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,13 +87,46 @@ func (p *Publisher) Ready(ctx context.Context) error {
 
 // Send implements eventservice.Sender.
 func (p *Publisher) Send(ctx context.Context, e *cloudevent.Event, from http.Header, requestID string) *legacy.Problem {
+	if backend.IsFormer(e.Type) {
+		clean, err := backend.CleanFormer(e.Type)
+		if err != nil {
+			return legacy.InvalidField("type", err.Error())
+		}
+		e.Type = clean
+	}
 	if problem := check(e); problem != nil {
 		return problem
 	}
 	if b := p.backends.Load(); b == nil || !b.Accept.Has(p.backend) {
 		return unavailable("The backend takes no events now", "not_accepted")
 	}
-	return p.way.send(ctx, e, from, requestID)
+	former := formerOf(e)
+	if former == nil {
+		return p.way.send(ctx, e, from, requestID)
+	}
+	// The client repeats an event of which one of the two is missing. The other one is then found
+	// by its id.
+	second := make(chan *legacy.Problem, 1)
+	go func() { second <- p.way.send(ctx, former, from, requestID) }()
+	problem := cmp.Or(p.way.send(ctx, e, from, requestID), <-second)
+	e.Repeated = e.Repeated && former.Repeated
+	return problem
+}
+
+// formerOf is an event of the legacy API as Subscriptions with typeMatching exact name it; nil if
+// there is none. Such an event is published by both names, as by Kyma's own publisher: nothing is
+// stored of what nobody has subscribed to.
+func formerOf(e *cloudevent.Event) *cloudevent.Event {
+	if e.Version == "" { // of the legacy API alone
+		return nil
+	}
+	source, eventType, ok := backend.Former(e.Source, strings.TrimSuffix(e.Type, "."+e.Version), e.Version)
+	if !ok || len(eventType) > maxType {
+		return nil
+	}
+	former := *e
+	former.Source, former.Type = source, eventType
+	return &former
 }
 
 // check refuses what cannot be addressed. A Subscription cannot ask for it either.

@@ -56,22 +56,23 @@ func TestAnswer(t *testing.T) {
 
 func TestReadSubscription(t *testing.T) {
 	for _, tc := range []struct {
-		reason, spec, source string
-		want                 []subscribed.Event
+		reason, spec string
+		want         map[string][]subscribed.Event
 	}{
-		{"a Subscription", "{sink: s, source: shop, types: [order.created.v1, a.b]}", "shop", []subscribed.Event{{Name: "order.created", Version: "v1"}, {Name: "a", Version: "b"}}},
-		{"any source", "{sink: s, source: '', typeMatching: exact, types: [a.b]}", "", []subscribed.Event{{Name: "a", Version: "b"}}},
-		{"no source", "{sink: s, source: '', types: [a.b]}", "", nil},
-		{"a Subscription of the Event Bus", "{event_type: a, source_id: shop}", "", nil},
-		{"a shape from elsewhere", "{sink: s, source: shop, types: a.b}", "", nil},
+		{"a Subscription", "{sink: s, source: shop, types: [order.created.v1, a.b]}", map[string][]subscribed.Event{"shop": {{Name: "order.created", Version: "v1"}, {Name: "a", Version: "b"}}}},
+		{"whole names", "{sink: s, source: '', typeMatching: exact, types: [shop.order.created.v1, sap.kyma.custom.shop.order.paid.v2]}", map[string][]subscribed.Event{
+			"shop": {{Name: "order.created", Version: "v1"}}, "sap.kyma.custom.shop": {{Name: "order.paid", Version: "v2"}},
+		}},
+		{"no source", "{sink: s, source: '', types: [a.b]}", map[string][]subscribed.Event{}},
+		{"a Subscription of the Event Bus", "{event_type: a, source_id: shop}", nil},
+		{"a shape from elsewhere", "{sink: s, source: shop, types: a.b}", nil},
 	} {
 		obj := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte("{spec: "+tc.spec+"}"), &obj.Object); err != nil {
 			t.Fatal(err)
 		}
-		source, events := readSubscription(obj)
-		if diff := cmp.Diff(tc.want, events); source != tc.source || diff != "" {
-			t.Errorf("%s: source %q (-want +got):\n%s", tc.reason, source, diff)
+		if diff := cmp.Diff(tc.want, readSubscription(obj)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 		}
 	}
 }

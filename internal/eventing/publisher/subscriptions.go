@@ -1,7 +1,6 @@
 package publisher
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/subscribed"
 )
 
@@ -18,26 +18,28 @@ import (
 // when a client asks; one list may take up to timeout.
 func Subscriptions(cfg *rest.Config, timeout time.Duration) (*subscribed.Lists, error) {
 	return subscribed.Of(cfg, timeout, subscribed.Kind{
-		GroupKind: schema.GroupKind{Group: eventingv1alpha2.GroupVersion.Group, Kind: "Subscription"}, From: "eventing-manager", Read: readSubscription,
+		GroupKind: schema.GroupKind{Group: eventingv1alpha2.GroupVersion.Group, Kind: "Subscription"}, From: "eventing-manager", Read: readSubscription, Also: backend.FormerApplication,
 	})
 }
 
-// readSubscription returns the source of a Subscription, "" for any, and its events. The last
-// segment of a type is the version.
-func readSubscription(obj *unstructured.Unstructured) (string, []subscribed.Event) {
+// readSubscription returns the events of a Subscription by their source. The last segment of a type
+// is the version. Types that are named as by Kyma's first eventing have their application instead.
+func readSubscription(obj *unstructured.Unstructured) map[string][]subscribed.Event {
 	var s eventingv1alpha2.Subscription
 	spec := map[string]any{"spec": obj.Object["spec"]} // whatever the rest of it is
 	if runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &s) != nil || s.Spec.Sink == "" {
-		return "", nil // a kind of the same name
+		return nil // a kind of the same name
 	}
-	if s.Spec.Source == "" && s.Spec.TypeMatching != eventingv1alpha2.Exact {
-		return "", nil
-	}
-	events := make([]subscribed.Event, 0, len(s.Spec.Types))
+	events := map[string][]subscribed.Event{}
 	for _, t := range s.Spec.Types {
-		if dot := strings.LastIndexByte(t, '.'); dot >= 0 {
-			events = append(events, subscribed.Event{Name: t[:dot], Version: t[dot+1:]})
+		source, of := backend.Matched(s.Spec.TypeMatching == eventingv1alpha2.Exact, s.Spec.Source, t)
+		if backend.IsFormer(of) && source == "" {
+			application, event, _ := strings.Cut(of[len(backend.FormerPrefix)+1:], ".")
+			source, of = backend.FormerApplication(application), event
+		}
+		if dot := strings.LastIndexByte(of, '.'); dot >= 0 && source != "" {
+			events[source] = append(events[source], subscribed.Event{Name: of[:dot], Version: of[dot+1:]})
 		}
 	}
-	return s.Spec.Source, slices.Clip(events)
+	return events
 }

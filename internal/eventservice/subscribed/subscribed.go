@@ -34,8 +34,11 @@ type Kind struct {
 	schema.GroupKind
 	// From is the component that brings the kind.
 	From string
-	// Read returns the events of an object, and their source, "" for any.
-	Read func(*unstructured.Unstructured) (source string, events []Event)
+	// Read returns the events of an object by their source.
+	Read func(*unstructured.Unstructured) map[string][]Event
+	// Also is what the events of an application may be found under, in addition to its name; it is
+	// optional.
+	Also func(application string) (source string)
 }
 
 // Lists know what is subscribed from the objects of one kind, in any namespace, ready
@@ -75,12 +78,12 @@ const (
 // New knows Knative's Triggers, of any Broker (docs/migration/domain.md §3.7). It reads through
 // cfg; one list may take up to timeout.
 func New(cfg *rest.Config, timeout time.Duration) (*Lists, error) {
-	return Of(cfg, timeout, Kind{GroupKind: knative.Trigger, From: knative.Component, Read: func(trigger *unstructured.Unstructured) (string, []Event) {
+	return Of(cfg, timeout, Kind{GroupKind: knative.Trigger, From: knative.Component, Read: func(trigger *unstructured.Unstructured) map[string][]Event {
 		source, e, ok := subscribedBy(trigger)
 		if !ok {
-			return "", nil // it is no Application's
+			return nil // it is no Application's
 		}
-		return source, []Event{e}
+		return map[string][]Event{source: {e}}
 	}})
 }
 
@@ -127,7 +130,9 @@ func (t *Lists) Subscribed(ctx context.Context, application string) ([]Event, er
 	if found == nil {
 		found = map[Event]bool{}
 	}
-	maps.Copy(found, last.bySource[""])
+	if t.kind.Also != nil {
+		maps.Copy(found, last.bySource[t.kind.Also(application)])
+	}
 	events := slices.Collect(maps.Keys(found))
 	slices.SortFunc(events, func(a, b Event) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
@@ -181,12 +186,13 @@ func (t *Lists) list(ctx context.Context) (map[string]map[Event]bool, error) {
 	_, err = k8sutil.Page(ctx, t.lister.Source(resource, ""), metav1.ListOptions{}, t.retry,
 		func() { bySource = map[string]map[Event]bool{} },
 		func(obj *unstructured.Unstructured) error {
-			source, events := t.kind.Read(obj)
-			for _, e := range events {
-				if bySource[source] == nil {
-					bySource[source] = map[Event]bool{}
+			for source, events := range t.kind.Read(obj) {
+				for _, e := range events {
+					if bySource[source] == nil {
+						bySource[source] = map[Event]bool{}
+					}
+					bySource[source][e] = true
 				}
-				bySource[source][e] = true
 			}
 			return nil
 		})

@@ -100,7 +100,7 @@ func TestSubscription(t *testing.T) {
 	r.sinks.Await(t, "orders", limit, "1")
 	first := r.sinks.Of("orders")[0]
 	wantHeader := http.Header{
-		"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"commerce"}, "Ce-Type": {"order.created.v1"}, "Ce-Time": {"2026-11-22T10:00:00Z"}, "Ce-Extension1": {"x y"},
+		"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"commerce"}, "Ce-Type": {"order.created.v1"}, "Ce-Originaltype": {"order.created.v1"}, "Ce-Time": {"2026-11-22T10:00:00Z"}, "Ce-Extension1": {"x y"},
 		"Content-Type": {"application/json"}, "Content-Length": {"11"}, "User-Agent": {"eventing-controller"}, "Traceparent": m.Header["traceparent"],
 	}
 	if diff := cmp.Diff(wantHeader, first.Header); diff != "" {

@@ -150,7 +150,9 @@ func (r *knativeRig) count(sink, id string) (n int) {
 func TestKnativeContract(t *testing.T) {
 	r := newKnativeRig(t)
 	r.everyType("all")
-	r.await("all", "ready", onMesh(r.epoch, true))
+	for _, name := range append(r.everySource("all"), "all") {
+		r.await(name, "ready", onMesh(r.epoch, true))
+	}
 	keepsContract(t, r.publisher, r.atSink("all"), "traceparent", "tracestate", "b3")
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/process"
+	"github.com/kyma-project/eventmesh-migration/test/sinks"
 )
 
 var (
@@ -286,15 +287,16 @@ func TestTriggers(t *testing.T) {
 	r.await("orders", "not ready before each Trigger", onMesh(epoch, false))
 	r.knative("True", both)
 	r.await("orders", "ready with two types", onMesh(epoch, true))
-	r.patch("orders", `{"spec": {"types": ["order.paid.v1"], "source": "", "typeMatching": "exact"}}`)
+	const named = "sap.kyma.custom.commerce.order.paid.v1"
+	r.patch("orders", `{"spec": {"types": ["`+named+`"], "source": "", "typeMatching": "exact"}}`)
 	poll.Until(t, limit, "any source", func(context.Context) error {
-		now := r.awaitTriggers("order.paid.v1")["order.paid.v1"]
+		now := r.awaitTriggers(named)[named]
 		if source, ok, _ := unstructured.NestedString(now.Object, "spec", "filter", "attributes", "source"); ok || now.GetUID() == both["order.paid.v1"].GetUID() {
 			return fmt.Errorf("the source is %q", source)
 		}
 		return nil
 	})
-	paid := r.awaitTriggers("order.paid.v1")
+	paid := r.awaitTriggers(named)
 	r.knative("True", paid)
 	r.await("orders", "ready with any source", onMesh(epoch, true))
 
@@ -302,19 +304,19 @@ func TestTriggers(t *testing.T) {
 	former := epoch
 	epoch = r.serveMesh(operatorv1alpha1.EventMesh)
 	r.await("orders", "ready in the new epoch", onMesh(epoch, true))
-	marked := r.awaitTriggers("order.paid.v1")["order.paid.v1"]
-	if marked.GetUID() != paid["order.paid.v1"].GetUID() || marked.GetAnnotations()[backend.EpochAnnotation] != former {
+	marked := r.awaitTriggers(named)[named]
+	if marked.GetUID() != paid[named].GetUID() || marked.GetAnnotations()[backend.EpochAnnotation] != former {
 		t.Errorf("after a new epoch the Trigger has annotations %v", marked.GetAnnotations())
 	}
 
 	// Somebody edits it.
 	for reason, patch := range map[string]string{
-		"another filter":         `{"spec":{"filter":{"attributes":{"type":"order.paid.v1","color":"blue"}}}}`,
+		"another filter":         `{"spec":{"filter":{"attributes":{"type":"` + named + `","color":"blue"}}}}`,
 		"later filters":          `{"spec":{"filters":[{"exact":{"type":"a.b"}}]}}`,
 		"another sink":           `{"spec":{"subscriber":{"uri":"/deliver/a/b"}}}`,
 		"the labels are removed": `{"metadata":{"labels":null}}`,
 	} {
-		before := r.awaitTriggers("order.paid.v1")["order.paid.v1"]
+		before := r.awaitTriggers(named)[named]
 		if _, err := r.client.Resource(triggers).Namespace(r.control).Patch(t.Context(), before.GetName(), types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -325,8 +327,8 @@ func TestTriggers(t *testing.T) {
 			}
 			return err
 		})
-		after := r.awaitTriggers("order.paid.v1")
-		if edited := !strings.Contains(patch, "labels"); edited == (after["order.paid.v1"].GetUID() == before.GetUID()) {
+		after := r.awaitTriggers(named)
+		if edited := !strings.Contains(patch, "labels"); edited == (after[named].GetUID() == before.GetUID()) {
 			t.Errorf("%s: the Trigger was created again: %v, want %v", reason, !edited, edited)
 		}
 		r.knative("True", after)
@@ -334,13 +336,13 @@ func TestTriggers(t *testing.T) {
 	}
 
 	// One of an earlier version, whose filter lets no probe of all Triggers through, stays.
-	before := r.awaitTriggers("order.paid.v1")["order.paid.v1"]
+	before := r.awaitTriggers(named)[named]
 	if _, err := r.client.Resource(triggers).Namespace(r.control).Patch(t.Context(), before.GetName(), types.MergePatchType,
 		[]byte(fmt.Sprintf(`{"metadata":{"annotations":{%q:"earlier"}},"spec":{"filters":null,"subscriber":{"uri":"/deliver/%s/orders"}}}`, backend.EpochAnnotation, r.namespace)), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	poll.Until(t, limit, "the Trigger of an earlier version has the epoch", func(context.Context) error {
-		is := r.awaitTriggers("order.paid.v1")["order.paid.v1"]
+		is := r.awaitTriggers(named)[named]
 		if is.GetUID() != before.GetUID() {
 			return poll.Stop(errors.New("it was created again"))
 		}
@@ -356,8 +358,8 @@ func TestTriggers(t *testing.T) {
 	}
 	r.createBroker("{}")
 	epoch = r.serveMesh(operatorv1alpha1.EventMesh)
-	anew := r.awaitTriggers("order.paid.v1")
-	if anew["order.paid.v1"].GetUID() == marked.GetUID() {
+	anew := r.awaitTriggers(named)
+	if anew[named].GetUID() == marked.GetUID() {
 		t.Error("the Trigger of the former Broker stayed")
 	}
 	r.await("orders", "not ready with the new Broker", onMesh(epoch, false))
@@ -368,7 +370,7 @@ func TestTriggers(t *testing.T) {
 	r.patch("orders", fmt.Sprintf(`{"spec": {"sink": %q}}`, r.sinks.URL("orders", "default")))
 	r.awaitTriggers()
 	r.patch("orders", fmt.Sprintf(`{"spec": {"sink": %q}}`, r.sinks.URL("orders", r.namespace)))
-	r.knative("True", r.awaitTriggers("order.paid.v1"))
+	r.knative("True", r.awaitTriggers(named))
 	r.await("orders", "ready without errors", onMesh(epoch, true))
 
 	// Both backends, and then NATS alone.
@@ -385,7 +387,7 @@ func TestTriggers(t *testing.T) {
 
 	// Back, and the end.
 	epoch = r.serveMesh(operatorv1alpha1.EventMesh)
-	r.knative("True", r.awaitTriggers("order.paid.v1"))
+	r.knative("True", r.awaitTriggers(named))
 	r.await("orders", "ready on the mesh again", onMesh(epoch, true))
 	r.delete("orders")
 	poll.Until(t, limit, "the Subscription and its Trigger are gone", func(ctx context.Context) error {
@@ -595,12 +597,12 @@ func TestDeliver(t *testing.T) {
 }
 
 // atSink returns the events at a sink, one after the other, as the contract compares them. What
-// every request of HTTP has is left out.
+// every request of HTTP has is left out, and so is the second name of events of the legacy API.
 func (r *meshRig) atSink(name string) func(t *testing.T, source, id string) (sent, map[string]string) {
 	seen := 0
 	return func(t *testing.T, _, id string) (sent, map[string]string) {
 		t.Helper()
-		all := r.sinks.Of(name)
+		all := slices.DeleteFunc(r.sinks.Of(name), func(g sinks.Request) bool { return backend.IsFormer(g.Header.Get("Ce-Type")) })
 		if len(all) != seen+1 {
 			t.Fatalf("after event %s was accepted, the sink has %d requests, want %d", id, len(all), seen+1)
 		}
@@ -610,6 +612,10 @@ func (r *meshRig) atSink(name string) func(t *testing.T, source, id string) (sen
 		for name, values := range g.Header {
 			switch name {
 			case "User-Agent", "Content-Length", "Accept-Encoding":
+			case "Ce-Originaltype":
+				if values[0] != g.Header.Get("Ce-Type") {
+					t.Errorf("event %s has ce-originaltype %q", id, values)
+				}
 			default:
 				is.Header[strings.ToLower(name)] = strings.Join(values, "\n")
 			}
@@ -618,23 +624,50 @@ func (r *meshRig) atSink(name string) func(t *testing.T, source, id string) (sen
 	}
 }
 
-// everyType creates a Subscription to each type of the contract.
+// everyType creates a Subscription to each type of the contract of its usual source.
 func (r *meshRig) everyType(name string) []string {
 	r.t.Helper()
-	var all []string
+	all := typesOf("")
+	r.all(name, name, "commerce", all)
+	return all
+}
+
+// everySource creates a Subscription for each other source of the contract, to the sink of one, and
+// returns their names.
+func (r *meshRig) everySource(sink string) (names []string) {
+	r.t.Helper()
+	var sources []string
 	for i := range publisherContract {
-		if eventType := publisherContract[i].eventType(); publisherContract[i].message != nil && !slices.Contains(all, eventType) {
-			all = append(all, eventType)
+		source := publisherContract[i].source
+		if source == "" || publisherContract[i].message == nil || slices.Contains(sources, source) {
+			continue
+		}
+		sources = append(sources, source)
+		names = append(names, fmt.Sprintf("%s-%d", sink, len(sources)))
+		r.all(names[len(names)-1], sink, source, typesOf(source))
+	}
+	return names
+}
+
+// typesOf are the types of the contract that have a source; "" is the usual one.
+func typesOf(source string) (all []string) {
+	for i := range publisherContract {
+		if p := &publisherContract[i]; p.message != nil && p.source == source && !slices.Contains(all, p.eventType()) {
+			all = append(all, p.eventType())
 		}
 	}
-	s := object(r.t, fmt.Sprintf("{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: %s}, spec: {sink: %q, source: '', typeMatching: exact}}", name, r.sinks.URL(name, r.namespace)))
-	if err := unstructured.SetNestedStringSlice(s.Object, all, "spec", "types"); err != nil {
+	return all
+}
+
+func (r *meshRig) all(name, sink, source string, types []string) {
+	r.t.Helper()
+	s := object(r.t, fmt.Sprintf("{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: %s}, spec: {sink: %q, source: %q}}", name, r.sinks.URL(sink, r.namespace), source))
+	if err := unstructured.SetNestedStringSlice(s.Object, types, "spec", "types"); err != nil {
 		r.t.Fatal(err)
 	}
 	if _, err := r.client.Resource(subscriptions).Namespace(r.namespace).Create(r.t.Context(), s, strict); err != nil {
 		r.t.Fatal(err)
 	}
-	return all
 }
 
 // meshPublisher starts a publisher that posts to a Broker.

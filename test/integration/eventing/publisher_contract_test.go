@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -275,6 +276,10 @@ var publisherContract = []published{
 	{reason: "a third version", path: "/commerce/v3/events", status: 404, problem: "could not be found"},
 	{reason: "a path that is not clean", path: "//publish", header: binary(), status: 308, problem: "Permanent Redirect"},
 	{reason: "health", method: http.MethodGet, path: "/v1/health", status: 200, problem: `{"status":"ok"}`},
+	{reason: "health, where Kyma's publisher has it", method: http.MethodGet, path: "/healthz", status: 200, problem: `{"status":"ok"}`},
+	{reason: "readiness, where Kyma's publisher has it", method: http.MethodGet, path: "/readyz", status: 200, problem: `{"status":"ok"}`},
+	{reason: "a former name with four parts", header: binary("Ce-Type", "sap.kyma.custom.commerce.order.created"), status: 400, problem: "application, business object, operation and version"},
+	{reason: "a former name without letters", header: binary("Ce-Type", "sap.kyma.custom.-.order.created.v1"), status: 400, problem: "no letter and no digit"},
 }
 
 // many adds n extensions, each as long as one may be.
@@ -295,8 +300,13 @@ func TestPublisherContract(t *testing.T) {
 	from := receiver(t, p, stream.Config(wide(), "e1", true))
 	pub := startPublisher(t, p, nil)
 	pub.awaitReady()
+	var former []sent // events of the legacy API, by their former name
 	keepsContract(t, pub, func(t *testing.T, source, id string) (sent, map[string]string) {
 		is := received(t, from) // its subject and its data are compared with what was sent
+		for backend.IsFormer(is.Header["ce-type"]) {
+			former = append(former, is)
+			is = received(t, from)
+		}
 		_, eventType, err := backend.ParseSubject(is.Subject)
 		if err != nil {
 			t.Error(err)
@@ -304,6 +314,20 @@ func TestPublisherContract(t *testing.T) {
 		sum := sha256.Sum256([]byte(source + "\x00" + id + "\x00" + eventType + "\x00" + is.Body))
 		return is, map[string]string{"Nats-Msg-Id": hex.EncodeToString(sum[:])}
 	})
+	legacy := 0
+	for i := range publisherContract {
+		if tc := &publisherContract[i]; tc.message != nil && strings.HasSuffix(tc.path, "/events") {
+			legacy++
+		}
+	}
+	for len(former) < legacy {
+		former = append(former, received(t, from))
+	}
+	for _, is := range former {
+		if is.Header["ce-source"] != "kyma" || is.Header["ce-eventtypeversion"] != "v1" || !formerType.MatchString(is.Header["ce-type"]) || is.Subject != backend.Subject("kyma", is.Header["ce-type"]) {
+			t.Errorf("by its former name, an event is %+v", is)
+		}
+	}
 	s, err := js(t, p.as(t, "manager")).Stream(t.Context(), backend.Stream)
 	if err != nil {
 		t.Fatal(err)
@@ -312,6 +336,9 @@ func TestPublisherContract(t *testing.T) {
 		t.Errorf("%d messages more than were to be published", n)
 	}
 }
+
+// formerType are the former names of the events that the contract sends to the legacy API.
+var formerType = regexp.MustCompile(`^sap[.]kyma[.]custom[.](commerce|myshop)[.](order[.]created|order)[.]v1$`)
 
 // keepsContract sends each request of the contract. received returns the next event that the
 // receiver got, and headers that it has besides. Headers that others change on the way are not

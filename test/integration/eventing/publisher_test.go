@@ -469,7 +469,7 @@ func TestPublisherSubscribed(t *testing.T) {
 		{"source": "commerce", "types": []any{"order.created.v1", "order.deleted.v2"}},
 		{"source": "commerce", "types": []any{"order.created.v1"}},
 		{"source": "other", "types": []any{"basket.left.v1"}},
-		{"source": "", "typeMatching": "exact", "types": []any{"all.of.them"}},
+		{"source": "", "typeMatching": "exact", "types": []any{"sap.kyma.custom.commerce.order.paid.v1", "sap.kyma.custom.shop1.order.paid.v1", "other.basket.sold.v1"}},
 	} {
 		spec["sink"] = "http://sink.default.svc.cluster.local"
 		u := &unstructured.Unstructured{Object: map[string]any{
@@ -484,8 +484,10 @@ func TestPublisherSubscribed(t *testing.T) {
 	}
 	pub := startPublisher(t, p, nil)
 	for application, want := range map[string]string{
-		"commerce": `{"eventsInfo":[{"name":"all.of","version":"them"},{"name":"order.created","version":"v1"},{"name":"order.deleted","version":"v2"}]}`,
-		"nobody":   `{"eventsInfo":[{"name":"all.of","version":"them"}]}`,
+		"commerce": `{"eventsInfo":[{"name":"order.created","version":"v1"},{"name":"order.deleted","version":"v2"},{"name":"order.paid","version":"v1"}]}`,
+		"other":    `{"eventsInfo":[{"name":"basket.left","version":"v1"},{"name":"basket.sold","version":"v1"}]}`,
+		"shop-1":   `{"eventsInfo":[{"name":"order.paid","version":"v1"}]}`,
+		"nobody":   `{"eventsInfo":[]}`,
 	} {
 		got, err := ask(t.Context(), http.MethodGet, pub.URL+"/"+application+"/v1/events/subscribed", nil, "")
 		if err != nil || got.status != 200 {

@@ -47,7 +47,7 @@ func TestJobsLeaveSubscriptionsAlone(t *testing.T) {
 	}
 	subscriptions := client.Resource(eventingv1alpha2.GroupVersion.WithResource("subscriptions")).Namespace("default")
 	before := map[string]string{}
-	for i, more := range []map[string]any{nil, {"config": map[string]any{"maxInFlightMessages": "1"}}, {"typeMatching": "exact"}} {
+	for i, more := range []map[string]any{nil, {"config": map[string]any{"maxInFlightMessages": "1"}}, {"typeMatching": "exact", "types": []any{"commerce.order.created.v1"}}} {
 		spec := map[string]any{"sink": "http://orders.default.svc.cluster.local:8080/events", "source": "commerce", "types": []any{"order.created.v1"}}
 		for key, value := range more {
 			spec[key] = value
