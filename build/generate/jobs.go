@@ -153,7 +153,7 @@ func between(content []byte, begin, end string, text []byte) ([]byte, error) {
 	}
 	from, to := find(begin), find(end)
 	if from < 0 || to < from {
-		return nil, fmt.Errorf("the lines %q and %q, between which the jobs are, are missing", strings.TrimSpace(begin), strings.TrimSpace(end))
+		return nil, fmt.Errorf("the lines %q and %q, between which is what is generated, are missing", strings.TrimSpace(begin), strings.TrimSpace(end))
 	}
 	return slices.Concat(bytes.Join(lines[:from+1], nil), text, bytes.Join(lines[to:], nil)), nil
 }

@@ -7,7 +7,8 @@
 //   - values.schema.json, and the table of values in a chart's README.md, from its values.yaml;
 //   - the tables of jobs in the documentation, from internal/migration/registry;
 //   - the tables of exit codes in the documentation, and those in _jobs.tpl, from pkg/migration;
-//   - docs/packages.md from the comments of the packages.
+//   - docs/packages.md from the comments of the packages;
+//   - the tables of docs/eventing/coming-from-kyma.md from the list beside it.
 //
 // With -check it writes nothing, and fails if anything would change.
 package main
@@ -99,6 +100,13 @@ func run(check bool) error {
 		}),
 		update(check, "docs/architecture.md", func(old []byte) ([]byte, error) {
 			return between(old, beginExitCodes, endExitCodes, exitCodesTable("migration/"))
+		}),
+		update(check, comingFromKyma, func(old []byte) ([]byte, error) {
+			tables, err := differencesTables()
+			if err != nil {
+				return nil, err
+			}
+			return between(old, beginDifferences, endDifferences, []byte(tables))
 		}),
 		update(check, "docs/packages.md", func([]byte) ([]byte, error) { return packagesDocument(".") }),
 		update(check, "docs/migration/laptop-role.yaml", func([]byte) ([]byte, error) { return laptop, nil }),
