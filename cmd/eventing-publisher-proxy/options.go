@@ -55,7 +55,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, err
 	}
 	o.backend = operatorv1alpha1.BackendType(*sendTo).Canonical()
-	o.server.Metrics = eventservice.Metrics{Prefix: "eventing_publisher", Backend: string(o.backend)}
+	o.server.Metrics = eventservice.Metrics{Prefix: "eventing_publisher", Backend: string(o.backend), Kyma: true}
 	var err error
 	o.logLevel, err = zapcore.ParseLevel(*level)
 	return o, problems(flags.Args(), o, err)

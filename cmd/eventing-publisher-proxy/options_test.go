@@ -58,7 +58,7 @@ func TestParse(t *testing.T) {
 		}
 		want := &options{
 			server: eventservice.Options{
-				Routes: eventservice.All, Metrics: eventservice.Metrics{Prefix: "eventing_publisher", Backend: "NATS"}, MaxRequestSize: 1 << 20,
+				Routes: eventservice.All, Metrics: eventservice.Metrics{Prefix: "eventing_publisher", Backend: "NATS", Kyma: true}, MaxRequestSize: 1 << 20,
 				RequestTimeout: 10 * time.Second, MaxInFlight: 512, MaxConnections: 1024, ShutdownDelay: 3 * time.Second,
 			},
 			backend: "NATS", namespace: "kyma-system", prefix: "eventing", seedFile: "/seed", caFile: "/ca", port: 8080, metricsPort: 9090,

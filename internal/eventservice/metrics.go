@@ -23,6 +23,7 @@ type metrics struct {
 	connections prometheus.Counter
 	closed      prometheus.Counter
 	inFlight    prometheus.Gauge
+	kyma        *kymaMetrics // nil: Kyma's publisher is not played
 }
 
 // buckets of durations: one is half a millisecond on loopback, and ten seconds is
@@ -36,6 +37,8 @@ type Metrics struct {
 	// Backend is the value of the label backend of each metric; "": there is no such label, and the
 	// backend is called the mesh.
 	Backend string
+	// Kyma says the same by the names of Kyma's own publisher, too.
+	Kyma bool
 }
 
 func newMetrics(named Metrics, taken func() float64) *metrics {
@@ -74,6 +77,9 @@ func newMetrics(named Metrics, taken func() float64) *metrics {
 	if named.Backend != "" {
 		prometheus.WrapRegistererWith(labels, m.registry).MustRegister(m.repeated)
 	}
+	if named.Kyma {
+		m.kyma = newKymaMetrics(m.registry, named.Backend)
+	}
 	prometheus.WrapRegistererWith(labels, m.registry).MustRegister(
 		m.requests, m.duration, m.backend, m.refused, m.connections, m.closed, m.inFlight,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -84,9 +90,20 @@ func newMetrics(named Metrics, taken func() float64) *metrics {
 	return m
 }
 
-func (m *metrics) answered(route string, status int, took time.Duration) {
+func (m *metrics) answered(route, method string, status int, took time.Duration) {
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
 	m.duration.WithLabelValues(route).Observe(took.Seconds())
+	if m.kyma != nil {
+		m.kyma.answered(route, method, status, took)
+	}
+}
+
+// sent notes an event that the backend was given.
+func (m *metrics) sent(source, eventType string, status int, took time.Duration) {
+	m.backend.Observe(took.Seconds())
+	if m.kyma != nil {
+		m.kyma.sent(source, eventType, status, took)
+	}
 }
 
 func (m *metrics) handler() http.Handler {

@@ -488,7 +488,11 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.options.sendTimeout())
 	defer cancel()
 	problem = s.sender.Send(ctx, ce, r.Header, req.id)
-	s.metrics.backend.Observe(time.Since(posted).Seconds())
+	status := http.StatusNoContent
+	if problem != nil {
+		status = problem.Status
+	}
+	s.metrics.sent(ce.Source, ce.Type, status, time.Since(posted))
 	return ce, problem
 }
 
@@ -528,7 +532,7 @@ func (s *Server) subscribed(req *request, w http.ResponseWriter, r *http.Request
 // finish counts a request and logs it, never its content.
 func (s *Server) finish(req *request, r *http.Request, status int) {
 	took := time.Since(req.began)
-	s.metrics.answered(req.route, status, took)
+	s.metrics.answered(req.route, r.Method, status, took)
 	log, level, message := s.log, zap.DebugLevel, "answered"
 	if s.options.RequestLogging {
 		log, level = s.requestLog, zap.InfoLevel

@@ -82,6 +82,7 @@ type Controller struct {
 	lock       *fence.Fence
 	client     client.Client
 	live       client.Reader // reads that no cache answers
+	metrics    *delivery.Metrics
 	deliveries *delivery.Deliveries
 	receiver   *delivery.Receiver
 	link       *link
@@ -159,8 +160,9 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	}
 	c.triggers = mesh.New(kinds, probed, o.Namespace, o.Names, o.Version, log, func(key types.NamespacedName) { c.subscriptions.add(key, 0) })
 	c.link = &link{seedFile: o.SeedFile, caFile: o.CAFile, up: func() { c.backends.add(c.backendsKey(), 0) }}
+	c.metrics = delivery.NewMetrics(metrics.Registry)
 	deliver := delivery.Options{
-		Sender: delivery.NewSender(o.DNSServer), Metrics: delivery.NewMetrics(metrics.Registry), Log: log,
+		Sender: delivery.NewSender(o.DNSServer), Metrics: c.metrics, Log: log,
 		DeadLetterSink: o.DeadLetterSink, DeadLetterAfter: o.DeadLetterAfter,
 		Budget:  delivery.NewBudget(o.EventBytes),
 		Changed: c.subscriptions.add, Lost: c.lost,

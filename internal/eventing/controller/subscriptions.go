@@ -103,6 +103,11 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 	result := reconcile.Result{RequeueAfter: f.health.Again}
 	f.failed = failed != nil || meshFailed != nil
 	want, later := statusOf(s, f, time.Now()), c.patience.left(s, f, time.Now())
+	on := "nats"
+	if f.known && !f.serving.Serving.Has(operatorv1alpha1.NATS) {
+		on = "eventmesh"
+	}
+	c.metrics.Subscribed(r.NamespacedName, s.Spec.Types, want.Ready, on)
 	switch {
 	case sameStatus(s.Status, want):
 	case later > 0:

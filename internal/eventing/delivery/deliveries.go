@@ -91,7 +91,7 @@ func (d *Deliveries) Stop(subscription types.NamespacedName) {
 // Forget is Stop for a Subscription that is gone, and removes its metrics.
 func (d *Deliveries) Forget(subscription types.NamespacedName) {
 	d.Stop(subscription)
-	d.options.Metrics.forget(subscription.String())
+	d.options.Metrics.forget(subscription)
 }
 
 // StopAll ends all deliveries permanently, and returns when NATS has what was not posted, and the

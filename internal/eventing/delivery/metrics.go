@@ -1,6 +1,9 @@
 package delivery
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // Metrics are what Prometheus is told about deliveries. The label subscription is
 // <namespace>/<name>.
@@ -9,6 +12,7 @@ type Metrics struct {
 	duration *prometheus.HistogramVec
 	inFlight *prometheus.GaugeVec
 	backlog  *prometheus.GaugeVec
+	kyma     *kymaMetrics
 }
 
 // NewMetrics returns metrics that are registered there.
@@ -30,12 +34,14 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		}, []string{subscription}),
 	}
 	registry.MustRegister(m.total, m.duration, m.inFlight, m.backlog)
+	m.kyma = newKymaMetrics(registry)
 	return m
 }
 
 // forget removes what is about a Subscription that is gone.
-func (m *Metrics) forget(subscription string) {
-	labels := prometheus.Labels{"subscription": subscription}
+func (m *Metrics) forget(subscription types.NamespacedName) {
+	m.kyma.forget(subscription)
+	labels := prometheus.Labels{"subscription": subscription.String()}
 	m.total.DeletePartialMatch(labels)
 	m.duration.DeletePartialMatch(labels)
 	m.inFlight.DeletePartialMatch(labels)

@@ -111,7 +111,7 @@ func (r *Receiver) Forget(subscription types.NamespacedName) {
 	delete(r.targets, subscription)
 	r.mu.Unlock()
 	if known {
-		r.options.Metrics.forget(subscription.String())
+		r.options.Metrics.forget(subscription)
 	}
 }
 
@@ -238,7 +238,9 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 	// have it twice.
 	o := r.options.Sender.send(context.WithoutCancel(ctx), min(backend.MeshSinkTimeout, time.Until(deadline(ctx))), sink.url, header, data)
 	r.count(key, o.code)
-	r.options.Metrics.duration.WithLabelValues(key.String()).Observe(time.Since(began).Seconds())
+	took := time.Since(began)
+	r.options.Metrics.duration.WithLabelValues(key.String()).Observe(took.Seconds())
+	r.options.Metrics.kyma.delivered(key, backend.ConsumerName(key.Namespace, key.Name), header["Ce-Type"][0], sink.url.String(), o.code, took)
 	if after := t.health.note(o.problem, time.Now()); after > 0 {
 		r.options.Changed(key, after)
 	}

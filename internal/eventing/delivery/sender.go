@@ -75,9 +75,12 @@ func notLinkLocal(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
+// codeError is the code of an outcome without an answer.
+const codeError = "error"
+
 // outcome is what came of posting an event once.
 type outcome struct {
-	// code is the status of the answer, as text; "error" without an answer.
+	// code is the status of the answer, as text; codeError without an answer.
 	code string
 	// problem says why the event was not taken; "" if it was. It has no part of the event or of the
 	// answer.
@@ -102,7 +105,7 @@ func (s *Sender) send(ctx context.Context, limit time.Duration, to *url.URL, hea
 		if failed, ok := errors.AsType[*post.Error](err); ok {
 			kind = failed.Kind
 		}
-		return outcome{code: "error", problem: reasons[kind], unreachable: !kind.Reached()}
+		return outcome{code: codeError, problem: reasons[kind], unreachable: !kind.Reached()}
 	}
 	o := outcome{code: strconv.Itoa(status)}
 	if status < 200 || status > 299 {

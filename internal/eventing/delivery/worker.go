@@ -45,6 +45,7 @@ type worker struct {
 
 	subscription types.NamespacedName
 	name         string // of the Subscription, in metrics and the log
+	consumer     string
 	settings     Settings
 	pull         *pull
 	bytes        *share // of events
@@ -95,7 +96,7 @@ type trace struct {
 func (d *Deliveries) start(subscription types.NamespacedName, settings Settings, source Source) (*worker, error) {
 	w := &worker{
 		Options: &d.options, subscription: subscription, name: subscription.String(), settings: settings,
-		posting: &d.posting, ending: make(chan struct{}),
+		posting: &d.posting, ending: make(chan struct{}), consumer: source.Consumer,
 		inFlight: d.options.Metrics.inFlight.WithLabelValues(subscription.String()),
 		duration: d.options.Metrics.duration.WithLabelValues(subscription.String()),
 		bytes:    &share{of: d.options.Budget},
@@ -348,7 +349,9 @@ func (w *worker) post(header http.Header, data []byte) outcome {
 	began := time.Now()
 	o := w.Sender.send(context.Background(), backend.SinkTimeout, w.sink.url, header, data)
 	w.Metrics.total.WithLabelValues(w.name, o.code).Inc()
-	w.duration.Observe(time.Since(began).Seconds())
+	took := time.Since(began)
+	w.duration.Observe(took.Seconds())
+	w.Metrics.kyma.delivered(w.subscription, w.consumer, header["Ce-Type"][0], w.settings.Sink, o.code, took)
 	return o
 }
 

@@ -595,3 +595,38 @@ func TestPublisherRepeats(t *testing.T) {
 		t.Errorf("received %+v", is)
 	}
 }
+
+// TestPublisherMetricsOfKyma: what dashboards for Kyma's own publisher ask for is there, with its
+// labels, and too many types of clients become one.
+func TestPublisherMetricsOfKyma(t *testing.T) {
+	p := startNATS(t)
+	receiver(t, p, stream.Config(wide(), "e1", true))
+	pub := startPublisher(t, p, nil)
+	pub.awaitReady()
+	for n := range 2_010 {
+		header := http.Header{"Ce-Specversion": {"1.0"}, "Ce-Id": {fmt.Sprint(n)}, "Ce-Source": {"commerce"}, "Ce-Type": {fmt.Sprintf("order.v%d", n)}}
+		if got, err := ask(t.Context(), http.MethodPost, pub.URL+"/publish", header, ""); err != nil || got.status != 204 {
+			t.Fatalf("%v %s", err, got)
+		}
+	}
+	if got, err := ask(t.Context(), http.MethodPost, pub.URL+"/publish", http.Header{"Ce-Specversion": {"1.0"}}, ""); err != nil || got.status != 400 {
+		t.Fatalf("%v %s", err, got)
+	}
+	got, err := ask(t.Context(), http.MethodGet, pub.MetricsURL, nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`eventing_epp_requests_total{code="204",method="post",path="/publish"} 2010`,
+		`eventing_epp_requests_total{code="400",method="post",path="/publish"} 1`,
+		`eventing_epp_requests_duration_seconds_count{code="204",method="post",path="/publish"} 2010`,
+		`eventing_epp_backend_duration_milliseconds_count{code="204",destination_service="NATS"} 2010`,
+		`eventing_epp_event_type_published_total{code="204",event_source="commerce",event_type="order.v7"} 1`,
+		`eventing_epp_event_type_published_total{code="204",event_source="other",event_type="other"} 10`,
+		`eventing_epp_health 1`,
+	} {
+		if !strings.Contains(got.body, "\n"+line+"\n") {
+			t.Errorf("the metrics have no line %s", line)
+		}
+	}
+}

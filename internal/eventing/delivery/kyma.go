@@ -1,0 +1,117 @@
+package delivery
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/labelcap"
+)
+
+// mostTypes bounds how many types of Subscriptions the metrics tell apart.
+const mostTypes = 5_000
+
+// kymaMetrics say the same by the names of Kyma's own eventing, so that dashboards and alerts for
+// it go on: eventing-manager 90ca37ae, pkg/backend/metrics.
+type kymaMetrics struct {
+	deliveries *prometheus.CounterVec
+	duration   *prometheus.HistogramVec
+	subscribed *prometheus.GaugeVec
+	ready      *prometheus.GaugeVec
+	types      *labelcap.Cap
+
+	mu sync.Mutex
+	// told is what was said last of each Subscription.
+	told map[types.NamespacedName]string
+}
+
+// The labels of a Subscription.
+const (
+	kymaName      = "subscription_name"
+	kymaNamespace = "subscription_namespace"
+)
+
+func newKymaMetrics(registry prometheus.Registerer) *kymaMetrics {
+	of := []string{kymaName, kymaNamespace, "event_type", "sink", "response_code", "consumer_name"}
+	m := &kymaMetrics{
+		types: labelcap.New(mostTypes), told: map[types.NamespacedName]string{},
+		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "eventing_ec_nats_delivery_per_subscription_total", Help: "The same as eventing_delivery_total, by type, as Kyma's own eventing names it. No answer is 500.",
+		}, of),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "eventing_ec_nats_subscriber_dispatch_duration_seconds", Help: "The same as eventing_delivery_duration_seconds, by type, as Kyma's own eventing names it.",
+			Buckets: prometheus.ExponentialBuckets(0.002, 2, 10),
+		}, of),
+		subscribed: prometheus.NewGaugeVec(prometheus.GaugeOpts{ //nolint:promlinter // the name is Kyma's
+			Name: "eventing_ec_event_type_subscribed_total", Help: "1 for each type of a Subscription, as Kyma's own eventing names it.",
+		}, []string{kymaName, kymaNamespace, "event_type", "consumer_name"}),
+		ready: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "eventing_ec_subscription_status", Help: "1 if the Subscription is ready, otherwise 0, as Kyma's own eventing names it.",
+		}, []string{kymaName, kymaNamespace, "consumer_name", "eventing_backend", "stream_name"}),
+	}
+	registry.MustRegister(m.deliveries, m.duration, m.subscribed, m.ready, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "eventing_ec_health", Help: "1: the controller runs, as Kyma's own eventing names it.",
+	}, func() float64 { return 1 }))
+	return m
+}
+
+// delivered notes a try to deliver an event.
+func (m *kymaMetrics) delivered(key types.NamespacedName, consumer, eventType, sink, code string, took time.Duration) {
+	sink, _, _ = strings.Cut(sink, "?") // a query may hold what is nobody else's
+	if code == codeError {
+		code = "500"
+	}
+	of := m.types.Values(key.String(), eventType)
+	if of[0] == labelcap.Other {
+		eventType = labelcap.Other
+	}
+	labels := []string{key.Name, key.Namespace, eventType, sink, code, consumer}
+	m.deliveries.WithLabelValues(labels...).Inc()
+	m.duration.WithLabelValues(labels...).Observe(took.Seconds())
+}
+
+// Subscribed tells which types a Subscription has now, and whether it is ready on a backend, "nats"
+// or "eventmesh".
+func (m *Metrics) Subscribed(key types.NamespacedName, eventTypes []string, ready bool, on string) {
+	k, say := m.kyma, fmt.Sprint(eventTypes, ready, on)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.told[key] == say {
+		return
+	}
+	k.told[key] = say
+	of := labelsOf(key)
+	k.subscribed.DeletePartialMatch(of)
+	k.ready.DeletePartialMatch(of)
+	consumer, value := backend.ConsumerName(key.Namespace, key.Name), 0.0
+	if ready {
+		value = 1
+	}
+	k.ready.WithLabelValues(key.Name, key.Namespace, consumer, on, backend.Stream).Set(value)
+	for _, eventType := range eventTypes {
+		if m.kyma.types.Values(key.String(), eventType)[0] != labelcap.Other {
+			k.subscribed.WithLabelValues(key.Name, key.Namespace, eventType, consumer).Set(1)
+		}
+	}
+}
+
+func (m *kymaMetrics) forget(key types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.told, key)
+	m.types.Forget(key.String())
+	for _, vector := range []interface {
+		DeletePartialMatch(labels prometheus.Labels) int
+	}{m.deliveries, m.duration, m.subscribed, m.ready} {
+		vector.DeletePartialMatch(labelsOf(key))
+	}
+}
+
+func labelsOf(key types.NamespacedName) prometheus.Labels {
+	return prometheus.Labels{kymaName: key.Name, kymaNamespace: key.Namespace}
+}
