@@ -51,7 +51,7 @@ var rank = map[string]int{
 	"migration": 5,
 	"kyma":      6, "k8sutil": 6, "redact": 6, "version": 6,
 	"natsutil": 6, "labelcap": 6,
-	"knative":  7, "k8sobject": 7,
+	"knative": 7, "k8sobject": 7,
 	"eventing": 1, // it knows the event-service's server, and nothing of the migration
 	"api":      7,
 }
