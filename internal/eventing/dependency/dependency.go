@@ -42,7 +42,7 @@ var Requirements = []Requirement{
 		backend: operatorv1alpha1.EventMesh, remedy: "Install Knative Eventing",
 	},
 	{kind: ServiceMonitor, resource: "servicemonitors", feature: "metrics are not collected by Prometheus"},
-	{kind: PeerAuthentication, resource: "peerauthentications", feature: "Istio is not told that NATS has its own TLS"},
+	{kind: PeerAuthentication, resource: "peerauthentications", feature: "Istio is not told which ports of NATS and of the controller take connections without mTLS"},
 }
 
 // Presence says how a dependency is there.

@@ -102,9 +102,11 @@ func TestDependencies(t *testing.T) {
 	monitors := s.define(crd("monitoring.coreos.com", "ServiceMonitor", "servicemonitors", "v1"))
 	peers := s.define(crd("security.istio.io", "PeerAuthentication", "peerauthentications", "v1"))
 	s.awaitCondition(quick, features, true, operatorv1alpha1.ReasonAllApplied)
-	for gvr, name := range map[schema.GroupVersionResource]string{
-		{Group: "monitoring.coreos.com", Version: "v1", Resource: "servicemonitors"}: "eventing",
-		{Group: "security.istio.io", Version: "v1", Resource: "peerauthentications"}: "eventing-nats",
+	authentications := schema.GroupVersionResource{Group: "security.istio.io", Version: "v1", Resource: "peerauthentications"}
+	for name, gvr := range map[string]schema.GroupVersionResource{
+		"eventing":            {Group: "monitoring.coreos.com", Version: "v1", Resource: "servicemonitors"},
+		"eventing-nats":       authentications,
+		"eventing-controller": authentications,
 	} {
 		poll.Until(t, quick, gvr.Resource+" is created", func(context.Context) error { _, err := s.get(gvr, name); return err })
 		s.delete(gvr, name)
