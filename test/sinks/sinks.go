@@ -40,12 +40,14 @@ type Sinks struct {
 	mu       sync.Mutex
 	received map[string][]Request
 	handlers map[string]http.HandlerFunc
+	// unkept are those whose requests are not remembered.
+	unkept map[string]bool
 }
 
 // Start starts both servers. They end with the test.
 func Start(t testing.TB) *Sinks {
 	t.Helper()
-	s := &Sinks{received: map[string][]Request{}, handlers: map[string]http.HandlerFunc{}}
+	s := &Sinks{received: map[string][]Request{}, handlers: map[string]http.HandlerFunc{}, unkept: map[string]bool{}}
 	s.server = httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(s.server.Close)
 	s.DNS = startDNS(t)
@@ -65,11 +67,20 @@ func (s *Sinks) Answer(name string, with http.HandlerFunc) {
 	s.handlers[name] = with
 }
 
+// Forget remembers no requests of a sink: for more of them than memory holds.
+func (s *Sinks) Forget(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unkept[name] = true
+}
+
 func (s *Sinks) serve(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	name, _, _ := strings.Cut(r.Host, ".")
 	s.mu.Lock()
-	s.received[name] = append(s.received[name], Request{r.Header.Get("Ce-Id"), r.Method, r.RequestURI, r.Host, string(body), r.Header, time.Now()})
+	if !s.unkept[name] {
+		s.received[name] = append(s.received[name], Request{r.Header.Get("Ce-Id"), r.Method, r.RequestURI, r.Host, string(body), r.Header, time.Now()})
+	}
 	handler := s.handlers[name]
 	s.mu.Unlock()
 	r.Body = io.NopCloser(bytes.NewReader(body))
