@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
@@ -97,10 +98,14 @@ func TestSoakEverything(t *testing.T) {
 		if deleted {
 			// What waits for it goes with it.
 			dead.pause(func() {
+				was, err := s.get(subscriptions, "dead")
+				s.check(err)
 				s.delete(subscriptions, "dead")
 				poll.Until(t, time.Minute, "the Subscription is gone", func(context.Context) error { _, err := s.get(subscriptions, "dead"); return poll.Gone(err) })
 				dead.forgive()
-				s.subscribe(r.to, "dead", "source: commerce, types: [dead.v1]")
+				again := &unstructured.Unstructured{Object: map[string]any{"apiVersion": was.GetAPIVersion(), "kind": was.GetKind(), "metadata": map[string]any{"name": "dead"}, "spec": was.Object["spec"]}}
+				_, err = s.client.Resource(subscriptions).Namespace(s.namespace).Create(t.Context(), again, metav1.CreateOptions{})
+				s.check(err)
 				s.awaitSubscription("dead")
 			})
 		} else {
