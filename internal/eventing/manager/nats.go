@@ -372,11 +372,8 @@ func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn,
 	if info := w.NATS.Stream; info != nil {
 		if several(info) {
 			c.mu.Lock()
-			_, err := c.system.ensure(c.url, d.Account(w, "system"))
+			_, _ = c.system.ensure(c.url, d.Account(w, "system")) // without it, the limits of the account are what is known
 			c.mu.Unlock()
-			if err != nil {
-				return err
-			}
 		}
 		if w.NATS.Volume, err = c.volume(ctx, js, info); err != nil {
 			return err
