@@ -23,9 +23,8 @@ import (
 // Image is one image of the module, as it was built.
 type Image struct {
 	// Name is that of the program, Tag the version of the module:
-	// "<Repository>/<Name>:<Tag>@<Digest>". The digest decides. Kyma's tools know an image by its
-	// name and tag: modulectl compares the tag with the version of the module, and
-	// lifecycle-manager finds by both what it moves to another registry.
+	// "<Repository>/<Name>:<Tag>@<Digest>". The digest decides. lifecycle-manager finds an image
+	// that it moves to another registry by name and tag.
 	Name, Repository, Tag, Digest string
 	// Size is what a node of linux/amd64 pulls, in bytes.
 	Size int64
