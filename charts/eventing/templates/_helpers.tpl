@@ -36,7 +36,7 @@ namespace: {{ .root.Release.Namespace }}
 labels:
   {{- include "eventing.labels" . | nindent 2 }}
 {{- $annotations := merge (dict) (.root.Values.global.annotations | default dict) }}
-{{- with get . "scrape" }}
+{{- with index . "scrape" }}
 {{- $annotations = merge $annotations (dict "prometheus.io/scrape" "true" "prometheus.io/scheme" "http" "prometheus.io/port" .) }}
 {{- end }}
 {{- with $annotations }}
