@@ -34,7 +34,9 @@ func TestComingFromKyma(t *testing.T) {
 		"Requests to the publisher":  in(read("docs/eventing/publisher-proxy.md"), "`", "`"),
 	}
 	documents := read("docs/eventing/publisher-proxy.md") + read("docs/eventing/subscriptions.md")
-	here["Metrics"] = func(name string) bool { return strings.Contains(documents, "`"+name+"`") || strings.Contains(documents, "`"+name+"{") }
+	here["Metrics"] = func(name string) bool {
+		return strings.Contains(documents, "`"+name+"`") || strings.Contains(documents, "`"+name+"{")
+	}
 	metric := regexp.MustCompile("`(eventing_[a-z_]+)`")
 	rows := 0
 	for _, of := range all {
