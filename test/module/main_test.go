@@ -3,12 +3,9 @@
 package module_test
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"runtime/debug"
@@ -121,15 +118,6 @@ func objects(t *testing.T, raw []byte) []*unstructured.Unstructured {
 		t.Fatal(err)
 	}
 	return all
-}
-
-// untar is the one file of an archive.
-func untar(raw []byte) ([]byte, error) {
-	r := tar.NewReader(bytes.NewReader(raw))
-	if _, err := r.Next(); err != nil {
-		return nil, err
-	}
-	return io.ReadAll(r)
 }
 
 // warnings are what the API server said beside its answers.

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ func TestMetricsOfKyma(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	gathered := func() string {
 		answer := httptest.NewRecorder()
-		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		return answer.Body.String()
 	}
 	m := NewMetrics(registry)
