@@ -35,9 +35,10 @@ type Image struct {
 	Info *debug.BuildInfo
 }
 
-func (i Image) reference() string {
-	return i.Repository + "/" + i.Name + ":" + i.Tag + "@" + i.Digest
-}
+// tagged is the image by its tag alone.
+func (i Image) tagged() string { return i.Repository + "/" + i.Name + ":" + i.Tag }
+
+func (i Image) reference() string { return i.tagged() + "@" + i.Digest }
 
 // resource is what modulectl calls an image in a component: "<name>-<digest>", and the version
 // "<tag>+sha256.<digest>".
@@ -100,7 +101,7 @@ func Render(s *Source, images []Image) (Files, error) {
 	list := imageList{}
 	scan := scanners{ModuleName: s.Config.Module(), Mend: sources{"golang-mod", []string{"**/test/**", "**/*_test.go"}}}
 	for _, i := range images {
-		scan.BDBA = append(scan.BDBA, i.Repository+"/"+i.Name+":"+i.Tag)
+		scan.BDBA = append(scan.BDBA, i.tagged())
 		list.Images = append(list.Images, imageEntry{
 			Name: i.Name, Reference: i.reference(), Tag: i.Tag, Digest: i.Digest, Size: i.Size, SBOM: sbomFile(i.Name),
 			Signature: i.Repository + "/" + i.Name + ":" + strings.Replace(i.Digest, ":", "-", 1) + ".sig",
