@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"testing"
 )
 
 // mount makes the data of the server a volume in memory.
@@ -17,13 +18,19 @@ func (s *Server) mount(size int64) {
 	if size == 0 {
 		return
 	}
-	data := filepath.Join(s.dir, "data")
-	if err := syscall.Mount("tmpfs", data, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-		s.t.Skipf("a volume of its own cannot be mounted: %v. Run the test as root", err)
+	Mount(s.t, filepath.Join(s.dir, "data"), size)
+}
+
+// Mount makes a directory a file system of its own that has so many bytes and no more, until the
+// test ends. Without root the test is skipped.
+func Mount(t testing.TB, dir string, size int64) {
+	t.Helper()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
+		t.Skipf("a volume of its own cannot be mounted: %v. Run the test as root", err)
 	}
-	s.t.Cleanup(func() {
-		if err := syscall.Unmount(data, syscall.MNT_DETACH); err != nil {
-			s.t.Error(err)
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -24,13 +24,7 @@ import (
 // order. EVENTING_SOAK_EVENTS is the number of events, 100000 by default.
 func TestSoakEvents(t *testing.T) {
 	const subscribers = 20
-	count := 100_000
-	if text := os.Getenv("EVENTING_SOAK_EVENTS"); text != "" {
-		var err error
-		if count, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	count := soakEvents(t, 100_000)
 	s := newSite(t, "soak")
 	to := s.withSinks()
 	s.start()
@@ -114,13 +108,33 @@ func TestSoakEvents(t *testing.T) {
 	}
 	calm()
 	inOrder(t, to.Of("sink-00"))
-	poll.Until(t, time.Minute, "the stream is empty", func(ctx context.Context) error {
+	s.awaitEmpty()
+	t.Logf("%d events in %.0f s, delivered in %.0f s, %d kills, %d tries refused: sinks that refuse nothing got %d requests for %d deliveries, %d more than once", count, took.Seconds(), time.Since(began).Seconds(),
+		<-killed, refused.Load(), requests, deliveries, requests-deliveries)
+}
+
+// soakEvents is the number of events of a soak, EVENTING_SOAK_EVENTS if that is set.
+func soakEvents(t *testing.T, byDefault int) int {
+	t.Helper()
+	text := os.Getenv("EVENTING_SOAK_EVENTS")
+	if text == "" {
+		return byDefault
+	}
+	count, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return count
+}
+
+// awaitEmpty waits until the stream holds no events.
+func (s *site) awaitEmpty() {
+	s.t.Helper()
+	poll.Until(s.t, time.Minute, "the stream is empty", func(ctx context.Context) error {
 		stream, err := s.js("manager").Stream(ctx, backend.Stream)
 		if err == nil && stream.CachedInfo().State.Msgs > 0 {
 			err = fmt.Errorf("%d events", stream.CachedInfo().State.Msgs)
 		}
 		return err
 	})
-	t.Logf("%d events in %.0f s, delivered in %.0f s, %d kills, %d tries refused: sinks that refuse nothing got %d requests for %d deliveries, %d more than once", count, took.Seconds(), time.Since(began).Seconds(),
-		<-killed, refused.Load(), requests, deliveries, requests-deliveries)
 }

@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/test/natsserver"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/sinks"
 )
@@ -45,13 +43,7 @@ const (
 // never Ready while events are refused, and they are taken 30 seconds after there is room.
 // EVENTING_SOAK_EVENTS is the number of events.
 func TestSoakEverything(t *testing.T) {
-	count := int64(1_000_000)
-	if text := os.Getenv("EVENTING_SOAK_EVENTS"); text != "" {
-		var err error
-		if count, err = strconv.ParseInt(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
+	count := int64(soakEvents(t, 1_000_000))
 	s := newSite(t, "everything")
 	s.ownVolume(volume)
 	r := &everything{site: s, to: s.withSinks(), client: s.http(), streams: map[string]*flow{}}
@@ -123,13 +115,7 @@ func TestSoakEverything(t *testing.T) {
 	calm()
 	beside.Wait()
 	poll.Until(t, 20*time.Minute, "each event that was accepted is at its sink", func(context.Context) error { return r.missing() })
-	poll.Until(t, time.Minute, "the stream is empty", func(ctx context.Context) error {
-		stream, err := s.js("manager").Stream(ctx, backend.Stream)
-		if err == nil && stream.CachedInfo().State.Msgs > 0 {
-			err = fmt.Errorf("%d events", stream.CachedInfo().State.Msgs)
-		}
-		return err
-	})
+	s.awaitEmpty()
 	requests, forgiven := r.sums()
 	if full < 2 && count >= 1_000_000 {
 		t.Errorf("the volume was full %d times", full)
@@ -350,14 +336,7 @@ func (r *everything) sums() (requests, forgiven int64) {
 func (s *site) ownVolume(size int64) {
 	s.t.Helper()
 	dir := s.t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-		s.t.Skipf("a volume of its own cannot be mounted: %v. Run the test as root", err)
-	}
-	s.t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			s.t.Error(err)
-		}
-	})
+	natsserver.Mount(s.t, dir, size)
 	_, err := s.core.CoreV1().PersistentVolumes().Create(s.t.Context(), &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "own-" + s.namespace},
 		Spec: corev1.PersistentVolumeSpec{
