@@ -602,3 +602,23 @@ func TestStartNeedsTheKinds(t *testing.T) {
 		t.Errorf("Start without Knative Serving: %v, want an error that names services.serving.knative.dev", err)
 	}
 }
+
+// TestGoneWhileNobodyWatched has a Service that was made and deleted while there was no watch, as
+// after its CRD went and came back: no event tells of its end, and its HTTPSource was ready for
+// ever.
+func TestGoneWhileNobodyWatched(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		apps := Names(2)
+		f.add(t, apps[0])
+		f.expectReady(t, apps[0])
+		gone := f.services.get(IntegrationNamespace + "/" + apps[0]).DeepCopy()
+		gone.SetName(apps[1])
+		gone.SetUID("7d0b7b0c-6f5e-4c53-8d44-0e4ff0c8ea86")
+		f.services.wrote(gone)
+		f.add(t, apps[1])
+		f.expect(t, "the Service that is no more", func() bool {
+			seen, there, _ := f.services.informer.GetStore().GetByKey(IntegrationNamespace + "/" + apps[1])
+			return there && isReady(seen.(*unstructured.Unstructured))
+		})
+	})
+}

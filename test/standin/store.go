@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,12 +28,18 @@ type store struct {
 	resource dynamic.NamespaceableResourceInterface
 	informer cache.SharedIndexInformer
 
+	changed func(key string)
+
 	mu      sync.Mutex
 	written map[string]*unstructured.Unstructured
 	// gone are the objects whose deletion was seen: the answer to a create or
 	// update may come in later than that, and must not restore them.
 	gone map[types.UID]struct{}
 }
+
+// ownFor is for how long an own write counts that the watch has not shown. An object that was made
+// and deleted while there was no watch, as after its CRD went and came back, is in none, ever.
+const ownFor = 5 * time.Second
 
 func newStore(client dynamic.Interface, gvr schema.GroupVersionResource, kind string) *store {
 	resource := client.Resource(gvr)
@@ -48,6 +55,7 @@ func newStore(client dynamic.Interface, gvr schema.GroupVersionResource, kind st
 
 // watch calls changed with the key of every object that changes.
 func (s *store) watch(changed func(key string)) error {
+	s.changed = changed
 	if err := s.informer.SetTransform(trim); err != nil {
 		return fmt.Errorf("cannot watch %s: %w", s.gvk.Kind, err)
 	}
@@ -102,6 +110,21 @@ func (s *store) wrote(u *unstructured.Unstructured) {
 	defer s.mu.Unlock()
 	if _, gone := s.gone[u.GetUID()]; !gone {
 		s.written[keyOf(u)] = u
+		time.AfterFunc(ownFor, func() { s.forget(u) })
+	}
+}
+
+// forget an own write, if it is still the newest state known, and look at the object again.
+func (s *store) forget(u *unstructured.Unstructured) {
+	key := keyOf(u)
+	s.mu.Lock()
+	held := s.written[key] == u
+	if held {
+		delete(s.written, key)
+	}
+	s.mu.Unlock()
+	if held {
+		s.changed(key)
 	}
 }
 
