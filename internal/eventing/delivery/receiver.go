@@ -61,7 +61,7 @@ var (
 //	404  another path
 //	413  the event is too large
 //	502  the sink did not take the event
-//	503  there was no slot in time, or no memory, the sink failed too often a moment ago, or the Subscription cannot be found or has errors
+//	503  there was no slot in time, or its Subscription has its share of the memory, the sink failed too often a moment ago, or the Subscription cannot be found or has errors
 //
 // An answer has no body: the mesh would take it for another event.
 type Receiver struct {
@@ -70,7 +70,15 @@ type Receiver struct {
 
 	mu      sync.Mutex
 	targets map[types.NamespacedName]*target
+	bytes   map[types.NamespacedName]*held
 	used    bool
+}
+
+// held is what the requests for one Subscription have of the budget. A request may name one that
+// does not exist: it is kept as long as there are requests.
+type held struct {
+	share
+	requests int
 }
 
 // target is the sink of one Subscription in this process.
@@ -83,7 +91,7 @@ type target struct {
 
 // NewReceiver returns a Receiver. It needs Sender, Metrics, Log and Changed of the options.
 func NewReceiver(o Options, find Finder) *Receiver {
-	return &Receiver{options: o, find: find, targets: map[types.NamespacedName]*target{}}
+	return &Receiver{options: o, find: find, targets: map[types.NamespacedName]*target{}, bytes: map[types.NamespacedName]*held{}}
 }
 
 // Used tells whether there was a request.
@@ -131,6 +139,28 @@ func (r *Receiver) target(subscription types.NamespacedName, s Settings) *target
 	return t
 }
 
+// hold returns what a Subscription has of the budget, for one request more.
+func (r *Receiver) hold(subscription types.NamespacedName) *held {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.bytes[subscription]
+	if h == nil {
+		h = &held{share: share{of: r.options.Budget, room: func() {}}} // the mesh asks again by itself
+		r.bytes[subscription] = h
+	}
+	h.requests++
+	return h
+}
+
+func (r *Receiver) release(subscription types.NamespacedName, h *held) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h.requests--; h.requests == 0 {
+		h.end()
+		delete(r.bytes, subscription)
+	}
+}
+
 // ServeHTTP implements http.Handler.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
@@ -149,13 +179,13 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	ctx, cancel := context.WithTimeout(q.Context(), backend.MeshAnswer)
 	defer cancel()
 	key := types.NamespacedName{Namespace: namespace, Name: name}
-	bytes := &share{of: r.options.Budget, room: func() {}}
-	defer bytes.end()
 	size := q.ContentLength
 	if size < 0 || size > maxEvent {
 		size = maxEvent
 	}
 	size += perMessage + perPost
+	bytes := r.hold(key)
+	defer r.release(key, bytes)
 	if !bytes.take(size) {
 		r.count(key, "busy")
 		unavailable(w, time.Second)

@@ -51,7 +51,7 @@ func startMeshSink(t *testing.T, settings Settings) *meshSink {
 	return s
 }
 
-// known knows the Subscription orders.
+// known knows the Subscriptions orders and slow.
 type known struct {
 	settings Settings
 	probed   *[]string
@@ -59,7 +59,7 @@ type known struct {
 
 func (k *known) Find(_ context.Context, key types.NamespacedName) (Settings, error) {
 	switch key.Name {
-	case "orders":
+	case "orders", "slow":
 		return k.settings, nil
 	case "invalid":
 		return Settings{}, ErrInvalid
@@ -269,5 +269,48 @@ func TestReceiverMemory(t *testing.T) {
 	}
 	if b := s.receiver.options.Budget; b.used != 0 || len(b.waiting) > 0 {
 		t.Errorf("at the end %d bytes are used, and %d wait", b.used, len(b.waiting))
+	}
+}
+
+// TestReceiverMemoryIsShared: a Subscription with a slow sink has half of the budget, and the
+// events of others have room. Before, each request counted for itself, and it had all of it.
+func TestReceiverMemoryIsShared(t *testing.T) {
+	t.Parallel()
+	s := startMeshSink(t, Settings{Sink: ordersSink.Sink, MaxInFlight: 100})
+	s.receiver.options.Budget = NewBudget(0)
+	free := make(chan struct{})
+	s.answer = func(_ http.ResponseWriter, q *http.Request) {
+		if q.Header.Get("Ce-Id") == "slow" {
+			<-free
+		}
+	}
+	const events = 2 * least >> 20
+	codes := make(chan int, events)
+	slow := func(h http.Header) { h.Set("Ce-Id", "slow") }
+	for range events {
+		go func() {
+			codes <- s.post(http.MethodPost, "/deliver/shop/slow", strings.Repeat("x", 1<<20), slow).Code
+		}()
+	}
+	refused := 0
+	for range events - least>>20/2 { // what has no room at once
+		if code := <-codes; code == http.StatusServiceUnavailable {
+			refused++
+		}
+	}
+	for range 3 {
+		if code := s.post(http.MethodPost, "/deliver/shop/orders", strings.Repeat("x", 1<<20), nil).Code; code != http.StatusNoContent {
+			t.Errorf("an event of another Subscription: %d", code)
+		}
+	}
+	close(free)
+	for range least >> 20 / 2 {
+		<-codes
+	}
+	if want := events - least>>20/2; refused != want {
+		t.Errorf("%d events were refused, want %d", refused, want)
+	}
+	if b := s.receiver.options.Budget; b.used != 0 || len(b.waiting) > 0 || len(s.receiver.bytes) > 0 {
+		t.Errorf("at the end %d bytes are used, %d wait, and %v is kept", b.used, len(b.waiting), s.receiver.bytes)
 	}
 }
