@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
@@ -56,10 +58,15 @@ type Engine struct {
 }
 
 // New makes an engine. It opens no connection.
+//
+// A configuration without a limit of requests has none here, where client-go would make it 5 a
+// second for each client: the engine bounds how much it does at a time by itself, and the API server
+// has its priority and fairness. QPS, with Burst (default 10), or RateLimiter is one limit for all
+// requests of the engine.
 func New(cfg *rest.Config, opts Options) (*Engine, error) {
 	opts.setDefaults()
 	e := &Engine{opts: opts, server: cfg.Host}
-	cfg = k8sutil.ReloadTokenFile(write.Configured(cfg))
+	cfg = throttled(k8sutil.ReloadTokenFile(write.Configured(cfg)))
 	cfg.Wrap(e.counter.Wrap)
 	cfg.Wrap(k8sutil.TellSilence(silence,
 		func() {
@@ -98,6 +105,18 @@ func New(cfg *rest.Config, opts Options) (*Engine, error) {
 	}
 	e.served = k8sutil.NewServed(disco, e.read)
 	return e, nil
+}
+
+// throttled gives a configuration its limit of requests; it may change it.
+func throttled(cfg *rest.Config) *rest.Config {
+	switch {
+	case cfg.RateLimiter != nil || cfg.QPS < 0:
+	case cfg.QPS == 0:
+		cfg.QPS = -1
+	default:
+		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, cmp.Or(cfg.Burst, rest.DefaultBurst))
+	}
+	return cfg
 }
 
 // read repeats a read that failed for a moment.
