@@ -581,7 +581,7 @@ func TestRulesCatch(t *testing.T) {
 		want   []string
 	}{
 		{reason: "the suite for others knows a job", pkg: in("pkg/migrationtest", []string{"internal/migration/jobs/trigger"}, nil), want: []string{"ImportsPointDown", "PackagesForOthersKnowNoKyma", "TheProductsDoNotKnowEachOther"}},
-		{reason: "the suite for others knows a test of ours", pkg: in("pkg/migrationtest", []string{"test/snapshot"}, nil), want: []string{"PackagesForOthersKnowNoKyma", "TheSuiteForOthersNeedsNoTest"}},
+		{reason: "the suite for others knows a test of ours", pkg: in("pkg/migrationtest", []string{"test/snapshot"}, nil), want: []string{"PackagesForOthersKnowNoKyma", "TheProductsDoNotKnowEachOther", "TheSuiteForOthersNeedsNoTest"}},
 		{reason: "the suite for others as it should be", pkg: in("pkg/migrationtest", []string{"testing", "pkg/engine", "pkg/migration", "internal/k8sutil", "k8s.io/client-go/dynamic"}, nil)},
 		{reason: "a room nobody knows", pkg: in("internal/helpers", nil, nil), want: []string{"EveryRoomHasItsPlace"}},
 		{reason: "the engine knows a job", pkg: in("pkg/engine", []string{"internal/migration/jobs/httpsource"}, nil), want: []string{"ImportsPointDown", "PackagesForOthersKnowNoKyma", "TheProductsDoNotKnowEachOther"}},

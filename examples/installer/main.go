@@ -31,8 +31,10 @@ import (
 
 	"example.org/installer/ingressclass"
 	"example.org/installer/relabel"
+
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // workers is how many components are installed at a time.
@@ -77,9 +79,14 @@ func install(ctx context.Context, cfg *rest.Config, logf func(string, ...any), c
 	}
 	m, err := jobmanager.New(jobmanager.Options{
 		Engine: jobmanager.ForCluster(cfg),
-		// The identity must be unique: of two installers with one name, each would take the lock
-		// for its own.
-		Migration: engine.Options{Identity: fmt.Sprintf("installer-%s-%d", host, os.Getpid())},
+		Migration: engine.Options{
+			// Everything that the engine keeps or marks in the cluster is called so, and can be
+			// taken for no other program's.
+			Names: migration.Names{Program: "installer", Domain: "installer.example.org"},
+			// The identity must be unique: of two installers with one name, each would take the
+			// lock for its own.
+			Identity: fmt.Sprintf("installer-%s-%d", host, os.Getpid()),
+		},
 	}, components, jobs...)
 	if err != nil {
 		return err

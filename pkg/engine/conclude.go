@@ -110,7 +110,7 @@ func (rp *reporter) publish(ctx context.Context, out outcome) {
 	if !rp.e.connected.Load() || rp.lock.LossCause() != nil {
 		return
 	}
-	name := "eventmesh-migration-" + rp.Job.Name()
+	name := rp.e.opts.Names.Program + "-" + rp.Job.Name()
 	maps := rp.e.core.ConfigMaps(rp.e.opts.StateNamespace)
 	var stored *corev1.ConfigMap
 	err := rp.e.read(ctx, func(ctx context.Context) error {
@@ -143,7 +143,7 @@ func (rp *reporter) publish(ctx context.Context, out outcome) {
 	}
 	err = write(ctx, func(ctx context.Context) error {
 		configMap := &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{journal.LabelJob: rp.Job.Name()}}, Data: data,
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{rp.e.opts.Names.Key(journal.LabelJob): rp.Job.Name()}}, Data: data,
 		}
 		if !exists {
 			_, err := maps.Create(ctx, configMap, metav1.CreateOptions{})
@@ -228,6 +228,9 @@ func shortened(report *migration.Report) (published, []byte, error) {
 	}
 }
 
+// EventReason is that of the Events that runs leave. Their source is Names.Program.
+const EventReason = "Migration"
+
 // emitEvents leaves one Event in each namespace that the run changed objects in.
 func (rp *reporter) emitEvents(ctx context.Context, report *migration.Report) {
 	touched := rp.Recorder.ChangedIn(rp.earlier)
@@ -241,10 +244,10 @@ func (rp *reporter) emitEvents(ctx context.Context, report *migration.Report) {
 	for namespace, n := range touched {
 		event := &corev1.Event{
 			// One for each run and result: a repeated call finds it there.
-			ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("eventmesh-migration-%s-%s-%s", rp.Job.Name(), report.Run, report.Result)},
+			ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s-%s-%s-%s", rp.e.opts.Names.Program, rp.Job.Name(), report.Run, report.Result)},
 			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, Namespace: namespace},
-			Type:           kind, Reason: "EventMeshMigration", Count: 1, FirstTimestamp: now, LastTimestamp: now,
-			Source:  corev1.EventSource{Component: "eventmesh-migration"},
+			Type:           kind, Reason: EventReason, Count: 1, FirstTimestamp: now, LastTimestamp: now,
+			Source:  corev1.EventSource{Component: rp.e.opts.Names.Program},
 			Message: fmt.Sprintf("%s %s: %s in this namespace. %s: %s", rp.Job.Name(), rp.command, migration.Count(n, "change"), report.Result, report.Message),
 		}
 		events.Go(func() error {

@@ -10,7 +10,10 @@
 //
 // An installer makes one [Engine] for a cluster, and runs jobs with it:
 //
-//	e, err := engine.New(restConfig, engine.Options{Identity: "installer-" + string(podUID)})
+//	e, err := engine.New(restConfig, engine.Options{
+//		Names:    migration.Names{Program: "installer", Domain: "installer.example.com"},
+//		Identity: "installer-" + string(podUID),
+//	})
 //	if err != nil {
 //		return err
 //	}

@@ -60,10 +60,13 @@ type Engine struct {
 // New makes an engine. It opens no connection.
 //
 // A configuration without a limit of requests has none here, where client-go would make it 5 a
-// second for each client: the engine bounds how much it does at a time by itself, and the API server
-// has its priority and fairness. QPS, with Burst (default 10), or RateLimiter is one limit for all
-// requests of the engine.
+// second for each client: the engine bounds how much it does at a time by itself, and the API
+// server has its priority and fairness. QPS, with Burst (default 10), or RateLimiter is one limit
+// for all requests of the engine.
 func New(cfg *rest.Config, opts Options) (*Engine, error) {
+	if err := opts.Names.Validate(); err != nil {
+		return nil, err
+	}
 	opts.setDefaults()
 	e := &Engine{opts: opts, server: cfg.Host}
 	cfg = throttled(k8sutil.ReloadTokenFile(write.Configured(cfg)))
@@ -156,14 +159,15 @@ func (e *Engine) notify() func(error) {
 // journals is the store of a job's journals, for reading.
 func (e *Engine) journals(job string) *journal.Store {
 	return &journal.Store{
-		Job: job, Namespace: e.opts.StateNamespace, Secrets: e.core.Secrets(e.opts.StateNamespace), Read: e.read,
+		Names: e.opts.Names,
+		Job:   job, Namespace: e.opts.StateNamespace, Secrets: e.core.Secrets(e.opts.StateNamespace), Read: e.read,
 		Meta: e.metadata.Resource(corev1api.SchemeGroupVersion.WithResource("secrets")).Namespace(e.opts.StateNamespace),
 	}
 }
 
 // newLock is the Lease as one run of this engine sees it.
 func (e *Engine) newLock(log *zap.Logger) *lease.Lock {
-	l := lease.New(e.leases, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, log, e.read, &e.account)
+	l := lease.New(e.leases, e.opts.Names, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, log, e.read, &e.account)
 	l.About = lease.About{User: e.opts.User, Host: e.opts.Host}
 	l.MakeNamespace, l.Past = e.makeStateNamespace, e.journals("").Past
 	return l

@@ -81,7 +81,7 @@ func (g secretsGetter) Namespace(namespace string) metadata.ResourceInterface {
 
 // engine is a process of its own.
 func (c *cluster) engine(opts Options) *Engine {
-	opts.Identity = fmt.Sprintf("process-%d", len(c.said))
+	opts.Names, opts.Identity = enginetest.Names, fmt.Sprintf("process-%d", len(c.said))
 	opts.setDefaults()
 	return &Engine{
 		opts: opts, server: "fake", reader: c.api, writer: c.api, lister: c.api.Connection.Lister, served: c.api.Connection.Served,
@@ -101,13 +101,13 @@ func (c *cluster) says(report *migration.Report) {
 		words = append(words, fmt.Sprintf("%s:%s=%s", ch.Verb, ch.Name, ch.Result))
 	}
 	words = append(words, "| a="+enginetest.Value(c.api.Live(refA)), "b="+enginetest.Value(c.api.Live(refB)), "|")
-	secrets, err := c.client.CoreV1().Secrets(DefaultStateNamespace).List(c.Context(), metav1.ListOptions{LabelSelector: journal.LabelPhase})
+	secrets, err := c.client.CoreV1().Secrets(enginetest.Names.Program).List(c.Context(), metav1.ListOptions{LabelSelector: enginetest.Names.Key(journal.LabelPhase)})
 	if err != nil {
 		c.Fatal(err)
 	}
 	var phases []string
 	for i := range secrets.Items {
-		phases = append(phases, secrets.Items[i].Labels[journal.LabelPhase])
+		phases = append(phases, secrets.Items[i].Labels[enginetest.Names.Key(journal.LabelPhase)])
 	}
 	slices.Sort(phases)
 	words = append(words, phases...)
@@ -528,7 +528,7 @@ func TestRuns(t *testing.T) {
 			play: func(c *cluster) {
 				c.run(&reading{Job: planning(creating("a", "new"))}, Options{})
 				c.run(&reading{Job: planning(waiting("b"))}, Options{})
-				if _, err := c.client.CoordinationV1().Leases(DefaultStateNamespace).Get(c.Context(), "eventmesh-migration", metav1.GetOptions{}); err == nil {
+				if _, err := c.client.CoordinationV1().Leases(enginetest.Names.Program).Get(c.Context(), "mover", metav1.GetOptions{}); err == nil {
 					c.Error("it took the lock")
 				}
 			},
@@ -573,8 +573,8 @@ func TestRuns(t *testing.T) {
 		"Damaged": {
 			reason: "a journal without its first Secret is not guessed at",
 			play: func(c *cluster) {
-				secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "eventmesh-migration-job-r-0001", Labels: map[string]string{journal.LabelJob: "job", journal.LabelRun: "r"}}}
-				if _, err := c.client.CoreV1().Secrets(DefaultStateNamespace).Create(c.Context(), secret, metav1.CreateOptions{}); err != nil {
+				secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "mover-job-r-0001", Labels: map[string]string{enginetest.Names.Key(journal.LabelJob): "job", enginetest.Names.Key(journal.LabelRun): "r"}}}
+				if _, err := c.client.CoreV1().Secrets(enginetest.Names.Program).Create(c.Context(), secret, metav1.CreateOptions{}); err != nil {
 					c.Fatal(err)
 				}
 				c.run(planning(creating("a", "new")), Options{})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/execute"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/lease"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // OnFailure says what a failed run does with what it changed.
@@ -35,9 +36,12 @@ const (
 
 // Options of an Engine. The zero value of a field means its default.
 type Options struct {
-	// StateNamespace holds the Lease, the journal and the reports, and nothing else;
-	// default DefaultStateNamespace. All processes that work on one cluster must agree on
-	// it.
+	// Names are those of the program. There is no default: two programs must not take each other's
+	// lock, or journals, for their own.
+	Names migration.Names
+	// StateNamespace holds the Lease, the journal and the reports, and nothing else: who may read
+	// and create Secrets there reaches no secret of anybody else, and no ServiceAccount. Default
+	// Names.Program. All processes of the program must agree on it.
 	StateNamespace string
 	// Timeout bounds the forward work, default 15m. LockWait comes before it,
 	// RollbackTimeout (default 5m) after it.
@@ -86,7 +90,7 @@ func (o *Options) setDefaults() {
 		}
 	}
 	if o.StateNamespace == "" {
-		o.StateNamespace = DefaultStateNamespace
+		o.StateNamespace = o.Names.Program
 	}
 	def(&o.Timeout, 15*time.Minute)
 	def(&o.RollbackTimeout, 5*time.Minute)

@@ -163,9 +163,9 @@ func TestDefaults(t *testing.T) {
 	if diff := cmp.Diff(brief(given), brief(all)); diff != "" {
 		t.Errorf("given (-want +got):\n%s", diff)
 	}
-	var none Options
+	none := Options{Names: enginetest.Names}
 	none.setDefaults()
-	want := short{DefaultStateNamespace, 15 * time.Minute, 5 * time.Minute, 30 * time.Second, time.Minute, OnFailureRollback, ResumeForward, DeferAllow, 50}
+	want := short{enginetest.Names.Program, 15 * time.Minute, 5 * time.Minute, 30 * time.Second, time.Minute, OnFailureRollback, ResumeForward, DeferAllow, 50}
 	if diff := cmp.Diff(want, brief(none)); diff != "" || none.Log == nil || none.Progress == nil {
 		t.Errorf("none (-want +got):\n%s", diff)
 	}
@@ -197,7 +197,7 @@ func TestPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
 		stored := func() string {
-			configMap, err := c.client.CoreV1().ConfigMaps(DefaultStateNamespace).Get(t.Context(), "eventmesh-migration-job", metav1.GetOptions{})
+			configMap, err := c.client.CoreV1().ConfigMaps(enginetest.Names.Program).Get(t.Context(), "mover-job", metav1.GetOptions{})
 			if err != nil {
 				return ""
 			}

@@ -55,7 +55,7 @@ func (e *Engine) begin(command string, job migration.Job) *run {
 		lock = e.opts.Seat.Sit(own)
 	}
 	found := findings.New(log)
-	ignored := map[string]bool{}
+	ignored := map[string]bool{e.opts.Names.Mark(): true}
 	if ignorer, ok := job.(migration.EditIgnorer); ok {
 		for _, key := range ignorer.IgnoredKeys() {
 			ignored[key] = true
@@ -63,7 +63,7 @@ func (e *Engine) begin(command string, job migration.Job) *run {
 	}
 	rec := &journal.Recorder{Log: log, Ignored: ignored, Journals: e.journals(job.Name())}
 	w := &write.Writer{
-		Log: log, Job: job, Client: e.writer, Reader: e.reader, Cluster: e.newCluster(), Findings: found, Ignored: ignored,
+		Log: log, Job: job, Names: e.opts.Names, Client: e.writer, Reader: e.reader, Cluster: e.newCluster(), Findings: found, Ignored: ignored,
 		Read: e.read, Notify: e.notify, Account: &e.account, Guard: lock.Guard, Restored: rec.RestoredUID,
 	}
 	rec.Journals.Write = w.Write
@@ -932,7 +932,7 @@ func (rp *reporter) stranded(parent context.Context, err error) (outcome, bool) 
 	if locked, isLocked := errors.AsType[*lease.LockedError](err); !ok && isLocked && locked.Deleted {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), lease.CallTimeout)
 		defer cancel()
-		list, err := rp.Recorder.Journals.Metadata(ctx, journal.LabelJob+"="+rp.Job.Name()+","+journal.LabelRun+"="+rp.Recorder.Journal.Run)
+		list, err := rp.Recorder.Journals.Metadata(ctx, journal.Selects(rp.e.opts.Names, rp.Job.Name(), rp.Recorder.Journal.Run))
 		if err == nil && len(list) == 0 {
 			gone, ok = &journal.StateGoneError{Namespace: rp.e.opts.StateNamespace, Err: locked}, true
 		}

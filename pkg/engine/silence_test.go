@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/enginetest"
 )
 
 // frozen is an API server that takes requests, and answers nothing.
@@ -30,7 +32,7 @@ func TestAFrozenServerIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		core, logs := observer.New(zap.WarnLevel)
-		e, err := New(&rest.Config{Host: "http://frozen", Transport: frozen{}}, Options{Log: zap.New(core)})
+		e, err := New(&rest.Config{Host: "http://frozen", Transport: frozen{}}, Options{Names: enginetest.Names, Log: zap.New(core)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +65,7 @@ func TestARepeatedCallIsTold(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			core, logs := observer.New(zap.WarnLevel)
-			e, err := New(&rest.Config{Host: "http://busy", Transport: frozen{}}, Options{Log: zap.New(core)})
+			e, err := New(&rest.Config{Host: "http://busy", Transport: frozen{}}, Options{Names: enginetest.Names, Log: zap.New(core)})
 			if err != nil {
 				t.Fatal(err)
 			}

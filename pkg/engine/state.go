@@ -118,7 +118,7 @@ func (e *Engine) OpenState(ctx context.Context) (*State, error) {
 	for i, p := range journal.OpenPhases {
 		names[i] = string(p)
 	}
-	s, err := e.state(ctx, fmt.Sprintf("%s,%s in (%s)", journal.LabelJob, journal.LabelPhase, strings.Join(names, ",")))
+	s, err := e.state(ctx, fmt.Sprintf("%s,%s in (%s)", e.opts.Names.Key(journal.LabelJob), e.opts.Names.Key(journal.LabelPhase), strings.Join(names, ",")))
 	if err != nil || len(s.Journals) == 0 {
 		return s, asker{e}.refused(ctx, migration.WriterState(e.opts.StateNamespace), err)
 	}
@@ -131,7 +131,7 @@ func (e *Engine) OpenState(ctx context.Context) (*State, error) {
 
 // State reads all that the jobs keep, the lock included.
 func (e *Engine) State(ctx context.Context) (*State, error) {
-	s, err := e.state(ctx, journal.LabelJob+","+journal.LabelPhase)
+	s, err := e.state(ctx, e.opts.Names.Key(journal.LabelJob)+","+e.opts.Names.Key(journal.LabelPhase))
 	if err != nil {
 		return nil, err
 	}
@@ -181,12 +181,12 @@ func (e *Engine) state(ctx context.Context, selector string) (*State, error) {
 	}
 	for i := range secrets {
 		secret := &secrets[i]
-		h := journal.Header{Job: secret.Labels[journal.LabelJob], Run: secret.Labels[journal.LabelRun]}
+		h := journal.Header{Job: secret.Labels[e.opts.Names.Key(journal.LabelJob)], Run: secret.Labels[e.opts.Names.Key(journal.LabelRun)]}
 		if err := json.Unmarshal(secret.Data["run"], &h); err != nil {
 			// The labels tell the run. It hides no other one.
 			e.opts.Log.Warn("cannot read the journal of a run", zap.String("secret", secret.Namespace+"/"+secret.Name), zap.Error(err))
 		}
-		p := journal.Phase(secret.Labels[journal.LabelPhase])
+		p := journal.Phase(secret.Labels[e.opts.Names.Key(journal.LabelPhase)])
 		if p == journal.PhaseIncomplete {
 			continue // nothing was done
 		}
@@ -206,7 +206,7 @@ func (e *Engine) state(ctx context.Context, selector string) (*State, error) {
 		})
 		return page, err
 	})
-	err = p.EachListItem(ctx, metav1.ListOptions{LabelSelector: journal.LabelJob}, func(obj runtime.Object) error {
+	err = p.EachListItem(ctx, metav1.ListOptions{LabelSelector: e.opts.Names.Key(journal.LabelJob)}, func(obj runtime.Object) error {
 		stored, ok := obj.(*corev1.ConfigMap)
 		if !ok {
 			return nil
@@ -217,7 +217,7 @@ func (e *Engine) state(ctx context.Context, selector string) (*State, error) {
 			e.opts.Log.Warn("cannot read the last report of a job", zap.String("configMap", stored.Namespace+"/"+stored.Name), zap.Error(err))
 			return nil
 		}
-		s.Reports[stored.Labels[journal.LabelJob]] = report
+		s.Reports[stored.Labels[e.opts.Names.Key(journal.LabelJob)]] = report
 		return nil
 	})
 	if err != nil && !apierrors.IsNotFound(err) {

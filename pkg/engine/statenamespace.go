@@ -11,16 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
-	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/lease"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
-
-// DefaultStateNamespace holds what the jobs keep, and nothing else: who may read and
-// create Secrets there reaches no secret of anybody else, and no ServiceAccount.
-const DefaultStateNamespace = "eventmesh-migration"
-
-// LeaseName is that of the lock, in the state namespace.
-const LeaseName = lease.LeaseName
 
 // stateNamespaceError says that there is no place for the Lease and the journal.
 type stateNamespaceError struct {
@@ -62,7 +54,7 @@ func (e *Engine) makeStateNamespace(ctx context.Context, refused error) error {
 	_, err := e.core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: name,
 		Labels: map[string]string{
-			"app.kubernetes.io/name": "eventmesh-migration", "app.kubernetes.io/part-of": "kyma",
+			"app.kubernetes.io/name": e.opts.Names.Program,
 			// No pod runs here.
 			"pod-security.kubernetes.io/enforce": "restricted",
 		},

@@ -148,7 +148,7 @@ func TestWorkersShareOneLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"stamps", engine.DefaultStateNamespace} {
+	for _, name := range []string{"stamps", "installer"} {
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
 		if _, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -166,7 +166,7 @@ func TestWorkersShareOneLease(t *testing.T) {
 	}
 	shared := &stamp{name: "shared"}
 	jobs = append(jobs, Registration{Job: shared, Hooks: everywhere}, Registration{Job: &stamp{name: "last"}, Hooks: []Hook{After(Global)}})
-	m, err := New(Options{Engine: ForCluster(cfg), Migration: engine.Options{Identity: "installer"}}, components, jobs...)
+	m, err := New(Options{Engine: ForCluster(cfg), Migration: engine.Options{Names: migration.Names{Program: "installer"}, Identity: "installer"}}, components, jobs...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func cluster() *rest.Config {
 	if err != nil {
 		panic(err)
 	}
-	for _, name := range []string{"storage", engine.DefaultStateNamespace} {
+	for _, name := range []string{"storage", "installer"} {
 		namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
 		_, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(context.Background(), namespace, metav1.CreateOptions{})
 		if err != nil {
@@ -63,7 +63,7 @@ func cluster() *rest.Config {
 func Example() {
 	components := []string{"monitoring", "logging"}
 	m, err := jobmanager.New(
-		jobmanager.Options{Engine: jobmanager.ForCluster(cluster()), Migration: engine.Options{Identity: "installer-1"}},
+		jobmanager.Options{Engine: jobmanager.ForCluster(cluster()), Migration: engine.Options{Names: migration.Names{Program: "installer"}, Identity: "installer-1"}},
 		components,
 		jobmanager.Registration{
 			Job:      prepareStorage{},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // An installer deploys its components side by side, with a worker for each.
@@ -14,7 +15,7 @@ func ExampleManager_Begin() {
 	ctx := context.Background()
 	components := []string{"monitoring", "logging", "tracing"}
 	m, err := jobmanager.New(
-		jobmanager.Options{Engine: jobmanager.ForCluster(cluster()), Migration: engine.Options{Identity: "installer-1"}},
+		jobmanager.Options{Engine: jobmanager.ForCluster(cluster()), Migration: engine.Options{Names: migration.Names{Program: "installer"}, Identity: "installer-1"}},
 		components,
 		jobmanager.Registration{Job: prepareStorage{}, Hooks: []jobmanager.Hook{jobmanager.Before("logging"), jobmanager.Before("tracing")}},
 	)

@@ -59,8 +59,8 @@ var _ Engine = (*engine.Engine)(nil)
 // ends, and what is done is marked.
 const writeGrace = 45 * time.Second
 
-// ForCluster makes engines for one cluster. Each has its own limit of requests, if cfg has a QPS; set
-// a RateLimiter for one that they share. See engine.New.
+// ForCluster makes engines for one cluster. Each has its own limit of requests, if cfg has a QPS;
+// set a RateLimiter for one that they share. See engine.New.
 func ForCluster(cfg *rest.Config) func(engine.Options) (Engine, error) {
 	return func(o engine.Options) (Engine, error) {
 		e, err := engine.New(cfg, o)

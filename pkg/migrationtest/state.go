@@ -57,9 +57,10 @@ func (c *cluster) content(ctx context.Context) (state, error) {
 		names[string(obj.GetUID())] = nameOf(obj)
 	}
 	ignored := c.ignored()
+	mark := c.Options.Names.Mark()
 	content := state{}
 	for _, obj := range all {
-		content[nameOf(obj)] = stripped(obj.DeepCopy(), names, ignored)
+		content[nameOf(obj)] = stripped(obj.DeepCopy(), names, ignored, mark)
 	}
 	return content, nil
 }
@@ -83,8 +84,8 @@ func nameOf(obj *unstructured.Unstructured) string {
 }
 
 // stripped removes what differs between two equal objects. names are those of owners by
-// their UIDs.
-func stripped(obj *unstructured.Unstructured, names map[any]any, ignored []string) map[string]any {
+// their UIDs, and mark is the annotation of what a run created.
+func stripped(obj *unstructured.Unstructured, names map[any]any, ignored []string, mark string) map[string]any {
 	delete(obj.Object, "status")
 	for _, field := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "managedFields", "selfLink"} {
 		unstructured.RemoveNestedField(obj.Object, "metadata", field)
@@ -97,8 +98,8 @@ func stripped(obj *unstructured.Unstructured, names map[any]any, ignored []strin
 		unstructured.RemoveNestedField(obj.Object, "metadata", "labels", key)
 		unstructured.RemoveNestedField(obj.Object, "metadata", "annotations", key)
 	}
-	if annotations := obj.GetAnnotations(); annotations[migration.MarkAnnotation] != "" {
-		annotations[migration.MarkAnnotation] = "the run that created it"
+	if annotations := obj.GetAnnotations(); annotations[mark] != "" {
+		annotations[mark] = "the run that created it"
 		obj.SetAnnotations(annotations)
 	}
 	owners, _, _ := unstructured.NestedSlice(obj.Object, "metadata", "ownerReferences")

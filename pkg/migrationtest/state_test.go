@@ -5,11 +5,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 func TestStripped(t *testing.T) {
+	const mark = "program/change"
 	for _, tc := range []struct {
 		reason    string
 		obj, want map[string]any
@@ -32,8 +31,8 @@ func TestStripped(t *testing.T) {
 		},
 		{
 			reason: "a mark counts, the run that it names does not",
-			obj:    map[string]any{"metadata": map[string]any{"annotations": map[string]any{migration.MarkAnnotation: "r/u/1"}}},
-			want:   map[string]any{"metadata": map[string]any{"annotations": map[string]any{migration.MarkAnnotation: "the run that created it"}}},
+			obj:    map[string]any{"metadata": map[string]any{"annotations": map[string]any{mark: "r/u/1"}}},
+			want:   map[string]any{"metadata": map[string]any{"annotations": map[string]any{mark: "the run that created it"}}},
 		},
 		{
 			reason: "an owner counts by its name, since a restored one has another UID",
@@ -41,7 +40,7 @@ func TestStripped(t *testing.T) {
 			want:   map[string]any{"metadata": map[string]any{"ownerReferences": []any{map[string]any{"name": "o", "uid": "ConfigMap shop/o"}}}},
 		},
 	} {
-		got := stripped(&unstructured.Unstructured{Object: tc.obj}, map[any]any{"7": "ConfigMap shop/o"}, []string{"revision", "spec.requests"})
+		got := stripped(&unstructured.Unstructured{Object: tc.obj}, map[any]any{"7": "ConfigMap shop/o"}, []string{"revision", "spec.requests"}, mark)
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 		}

@@ -94,7 +94,8 @@ func newSuite(t *testing.T, cfg *rest.Config, subject Subject) *suite {
 	}
 	s := &suite{cluster: cluster{Subject: subject, config: rest.CopyConfig(cfg)}}
 	s.config.QPS = -1
-	s.Options.StateNamespace = cmp.Or(s.Options.StateNamespace, engine.DefaultStateNamespace)
+	s.Options.Names.Program = cmp.Or(s.Options.Names.Program, "migrationtest")
+	s.Options.StateNamespace = cmp.Or(s.Options.StateNamespace, s.Options.Names.Program)
 	s.Options.Timeout = cmp.Or(s.Options.Timeout, 2*time.Minute)
 	var err error
 	if s.admin, err = dynamic.NewForConfig(s.config); err != nil {
@@ -386,9 +387,6 @@ func (c *cluster) reset(t *testing.T) {
 	}
 }
 
-// leaseName is that of the engine's lock.
-const leaseName = "eventmesh-migration"
-
 // forget removes what the engine stores: no earlier run is known.
 func (c *cluster) forget(t *testing.T) {
 	t.Helper()
@@ -398,10 +396,10 @@ func (c *cluster) forget(t *testing.T) {
 	if _, err := c.core.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatalf("cannot create the state namespace: %v", err)
 	}
-	if err := c.core.CoordinationV1().Leases(state).Delete(ctx, leaseName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := c.core.CoordinationV1().Leases(state).Delete(ctx, c.Options.Names.Program, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		t.Fatalf("cannot delete the Lease: %v", err)
 	}
-	ofJob := metav1.ListOptions{LabelSelector: migration.LabelPrefix + "job=" + c.Job().Name()}
+	ofJob := metav1.ListOptions{LabelSelector: c.Options.Names.Key("job") + "=" + c.Job().Name()}
 	if err := c.core.CoreV1().Secrets(state).DeleteCollection(ctx, metav1.DeleteOptions{}, ofJob); err != nil {
 		t.Fatalf("cannot delete the journal: %v", err)
 	}
@@ -413,7 +411,7 @@ func (c *cluster) forget(t *testing.T) {
 // freeLock ends the Lease of a killed run, as if it had expired.
 func (c *cluster) freeLock(t *testing.T) {
 	t.Helper()
-	_, err := c.core.CoordinationV1().Leases(c.Options.StateNamespace).Patch(t.Context(), leaseName, types.MergePatchType,
+	_, err := c.core.CoordinationV1().Leases(c.Options.StateNamespace).Patch(t.Context(), c.Options.Names.Program, types.MergePatchType,
 		[]byte(`{"spec":{"holderIdentity":""}}`), metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatalf("cannot free the lock: %v", err)

@@ -31,7 +31,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/jobs/httpsource"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
@@ -213,7 +215,7 @@ func asCreated(name string) *unstructured.Unstructured {
 	obj.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "Helm"})
 	obj.SetAnnotations(map[string]string{
 		"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": standin.IntegrationNamespace,
-		migration.MarkAnnotation: "20200101000000-xxxxx/1000/0",
+		kyma.MarkAnnotation: "20200101000000-xxxxx/1000/0",
 	})
 	return obj
 }
@@ -222,7 +224,7 @@ func (b *bench) job(ctx context.Context, n int) (float64, error) {
 	cfg := b.cluster.Config()
 	cfg.UserAgent = "job"
 	began := time.Now()
-	engine, err := engine.New(cfg, engine.Options{Identity: "bench"})
+	engine, err := engine.New(cfg, engine.Options{Names: cli.Names, Identity: "bench"})
 	if err != nil {
 		return 0, err
 	}

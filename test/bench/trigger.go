@@ -14,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/jobs/trigger"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
@@ -209,7 +211,7 @@ func (s *subscriptions) remove(ctx context.Context, selectors map[schema.GroupVe
 		}
 	}
 	for _, gvr := range states {
-		remove(gvr, engine.DefaultStateNamespace, "")
+		remove(gvr, kyma.StateNamespace, "")
 	}
 	return work.Wait()
 }
@@ -306,7 +308,7 @@ func (s *subscriptions) job(ctx context.Context) (float64, error) {
 	cfg := s.cluster.Config()
 	cfg.UserAgent = "job"
 	began := time.Now()
-	engine, err := engine.New(cfg, engine.Options{Identity: "bench"})
+	engine, err := engine.New(cfg, engine.Options{Names: cli.Names, Identity: "bench"})
 	if err != nil {
 		return 0, err
 	}

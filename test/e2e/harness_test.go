@@ -36,8 +36,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	product "github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
@@ -635,7 +635,7 @@ func (u *upgrade) withoutHooks(t *testing.T, component, phase string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: engine.DefaultStateNamespace}}
+	state := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: kyma.StateNamespace}}
 	if _, err := u.core.CoreV1().Namespaces().Create(ctx, state, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}

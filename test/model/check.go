@@ -62,7 +62,7 @@ func content(obj Object) map[string]string {
 		}
 	}
 	for k, v := range u.GetAnnotations() {
-		if !strings.HasPrefix(k, "eventmesh-migration.kyma-project.io/") {
+		if !strings.HasPrefix(k, "mover.example.com/") {
 			all["annotations."+k] = v
 		}
 	}
@@ -677,7 +677,7 @@ func (c *checker) asBefore(p *process) {
 			continue
 		}
 		u := unstructured.Unstructured{Object: w.After}
-		if u.GetLabels()["eventmesh-migration.kyma-project.io/run"] == p.report.Run {
+		if u.GetLabels()["mover.example.com/run"] == p.report.Run {
 			from, at = w.Version, w.Time
 			break
 		}

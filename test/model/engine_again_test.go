@@ -26,7 +26,7 @@ import (
 // with is an engine with options of its own.
 func (s *sandbox) with(client *model.Client, change func(*engine.Options)) *engine.Engine {
 	s.t.Helper()
-	opts := engine.Options{Identity: "with", LeaseDuration: 15 * time.Second, Timeout: 5 * time.Minute}
+	opts := engine.Options{Names: names, Identity: "with", LeaseDuration: 15 * time.Second, Timeout: 5 * time.Minute}
 	change(&opts)
 	e, err := engine.New(client.Config(), opts)
 	if err != nil {
@@ -54,8 +54,8 @@ var leases = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: 
 func (s *sandbox) held() {
 	s.t.Helper()
 	now := time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")
-	_, err := s.user.Resource(leases).Namespace(engine.DefaultStateNamespace).Create(s.t.Context(), &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": "eventmesh-migration"},
+	_, err := s.user.Resource(leases).Namespace(program).Create(s.t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": "mover"},
 		"spec": map[string]any{"holderIdentity": "killed", "leaseDurationSeconds": int64(1), "acquireTime": now, "renewTime": now, "leaseTransitions": int64(0)},
 	}}, metav1.CreateOptions{})
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *sandbox) held() {
 // deny takes a permission on ConfigMaps in the namespace of the test.
 func (s *sandbox) deny(verb string) {
 	s.server.Deny(func(p model.Permission) bool {
-		return p.Verb == verb && p.Resource == "configmaps" && p.Namespace != engine.DefaultStateNamespace
+		return p.Verb == verb && p.Resource == "configmaps" && p.Namespace != program
 	})
 }
 
@@ -673,19 +673,19 @@ func TestEngineKeeps(t *testing.T) {
 	bubble(t, "UndoneMeanwhile", func(t *testing.T, s *sandbox) {
 		job := fixed(unit("new", s.creation("new")))
 		want(t, s.run("first", job), migration.Succeeded)
-		lock := s.user.Resource(leases).Namespace(engine.DefaultStateNamespace)
-		if err := lock.Delete(t.Context(), "eventmesh-migration", metav1.DeleteOptions{}); err != nil {
+		lock := s.user.Resource(leases).Namespace(program)
+		if err := lock.Delete(t.Context(), "mover", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		s.held()
-		secrets := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(engine.DefaultStateNamespace)
+		secrets := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(program)
 		time.AfterFunc(500*time.Millisecond, func() {
 			list, err := secrets.List(t.Context(), metav1.ListOptions{})
 			if err != nil || len(list.Items) != 1 {
 				t.Error(err, len(list.Items))
 				return
 			}
-			_, err = secrets.Patch(t.Context(), list.Items[0].GetName(), types.MergePatchType, []byte(`{"metadata":{"labels":{"eventmesh-migration.kyma-project.io/phase":"undone"}}}`), metav1.PatchOptions{})
+			_, err = secrets.Patch(t.Context(), list.Items[0].GetName(), types.MergePatchType, []byte(`{"metadata":{"labels":{"mover.example.com/phase":"undone"}}}`), metav1.PatchOptions{})
 			if err != nil {
 				t.Error(err)
 			}
@@ -734,7 +734,7 @@ func TestEngineFaults(t *testing.T) {
 		"JournalLost":      {0, http.MethodPost, "/secrets", migration.Succeeded},
 		"JournalRefused":   {http.StatusForbidden, http.MethodPost, "/secrets", migration.Refused},
 		"LeaseLost":        {0, http.MethodPost, "/leases", migration.Succeeded},
-		"LeaseUnreachable": {http.StatusServiceUnavailable, http.MethodGet, "/leases/eventmesh-migration", migration.Succeeded},
+		"LeaseUnreachable": {http.StatusServiceUnavailable, http.MethodGet, "/leases/mover", migration.Succeeded},
 		"GetFails":         {http.StatusServiceUnavailable, http.MethodGet, "/configmaps/patched", migration.Succeeded},
 	} {
 		bubble(t, name, func(t *testing.T, s *sandbox) {
@@ -820,7 +820,7 @@ func TestEnginePlans(t *testing.T) {
 		s.before()
 		job := fixed(unit("new", s.creation("new")), unit("victim", s.deletion("victim")))
 		want(t, s.run("first", job), migration.Succeeded)
-		key := model.Key{Plural: "configmaps", Namespace: engine.DefaultStateNamespace, Name: "eventmesh-migration-scripted"}
+		key := model.Key{Plural: "configmaps", Namespace: program, Name: "mover-scripted"}
 		stored, _ := data(s.server.Objects()[key])["report.json"].(string)
 		var report migration.Report
 		if err := json.Unmarshal([]byte(stored), &report); err != nil || report.Result != migration.Succeeded || report.Message != "2 changes made" {
@@ -851,7 +851,7 @@ func TestEnginePlans(t *testing.T) {
 		s.before()
 		job := fixed(unit("new", s.creation("new")))
 		want(t, s.run("first", job), migration.Succeeded)
-		secrets := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(engine.DefaultStateNamespace)
+		secrets := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(program)
 		list, err := secrets.List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(list.Items) != 1 {
 			t.Fatal(err, len(list.Items))
@@ -859,8 +859,8 @@ func TestEnginePlans(t *testing.T) {
 		if err := secrets.Delete(t.Context(), list.Items[0].GetName(), metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		list.Items[0].SetLabels(map[string]string{"eventmesh-migration.kyma-project.io/job": "scripted", "eventmesh-migration.kyma-project.io/run": "r"})
-		list.Items[0].SetName("eventmesh-migration-scripted-r-0001")
+		list.Items[0].SetLabels(map[string]string{"mover.example.com/job": "scripted", "mover.example.com/run": "r"})
+		list.Items[0].SetName("mover-scripted-r-0001")
 		list.Items[0].SetResourceVersion("")
 		if _, err := secrets.Create(t.Context(), &list.Items[0], metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -158,7 +158,7 @@ func (s *sandbox) phases() string {
 	var all []string
 	for key, obj := range s.server.Objects() {
 		u := unstructured.Unstructured{Object: obj}
-		if p := u.GetLabels()["eventmesh-migration.kyma-project.io/phase"]; key.Plural == "secrets" && p != "" {
+		if p := u.GetLabels()["mover.example.com/phase"]; key.Plural == "secrets" && p != "" {
 			all = append(all, p)
 		}
 	}
@@ -316,7 +316,7 @@ func (s *sandbox) behind(n int32, code int, method, path string) *engine.Engine 
 			return resp, err
 		})
 	})
-	e, err := engine.New(cfg, engine.Options{Identity: "first", LeaseDuration: 15 * time.Second, Timeout: 5 * time.Minute})
+	e, err := engine.New(cfg, engine.Options{Names: names, Identity: "first", LeaseDuration: 15 * time.Second, Timeout: 5 * time.Minute})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/model"
 )
@@ -47,7 +46,7 @@ func withoutRaceDetector(t *testing.T) {
 // missing", exit code 4, and what etcd does not take was sent for a minute.
 func TestLimitsAreNoPermissions(t *testing.T) {
 	withoutRaceDetector(t)
-	const state = engine.DefaultStateNamespace
+	const state = program
 	for limit, tc := range map[string]struct {
 		id string
 		// command is a part of the next one.
@@ -121,10 +120,10 @@ func TestRightsAreLost(t *testing.T) {
 		matches       func(*model.Request) bool
 		id, object    string
 	}{
-		"Lease403":   {"RBAC", "permission", lease, "permission-lost", "Lease " + engine.DefaultStateNamespace + "/eventmesh-migration"},
+		"Lease403":   {"RBAC", "permission", lease, "permission-lost", "Lease " + program + "/mover"},
 		"Lease401":   {"the account is gone", "account", lease, "account-gone", ""},
 		"LeaseQuota": {"a policy that somebody has made meanwhile", "policy", lease, "policy-denied", ""},
-		"Journal403": {"RBAC", "permission", secrets, "permission-lost", "Secret " + engine.DefaultStateNamespace + "/"},
+		"Journal403": {"RBAC", "permission", secrets, "permission-lost", "Secret " + program + "/"},
 	} {
 		bubble(t, name, func(t *testing.T, s *sandbox) {
 			s.before()
@@ -163,7 +162,7 @@ func TestRightsAreLost(t *testing.T) {
 			if tc.limit == "permission" && !strings.Contains(r.Findings[found].Problem, "first") {
 				t.Errorf("%s: it must name the account: %s", tc.reason, r.Findings[found].Problem)
 			}
-			if !strings.Contains(r.Message+r.Findings[max(found, 0)].Problem, "eventmesh-migration") {
+			if !strings.Contains(r.Message+r.Findings[max(found, 0)].Problem, "mover") {
 				t.Errorf("%s: it must name the object: %s", tc.reason, r.Message)
 			}
 			job.await = nil
@@ -281,15 +280,15 @@ func TestUnreadableStateHidesNoOther(t *testing.T) {
 		want(t, s.run("first", fixed(unit("victim", s.deletion("victim")))), migration.Succeeded)
 		for plural, object := range map[string]map[string]any{
 			"secrets": {"apiVersion": "v1", "kind": "Secret", "data": map[string]any{"run": "eA=="}, "metadata": map[string]any{
-				"name": "eventmesh-migration-other-1-0000", "labels": map[string]any{
-					"eventmesh-migration.kyma-project.io/job": "other", "eventmesh-migration.kyma-project.io/run": "1", "eventmesh-migration.kyma-project.io/phase": "forward",
+				"name": "mover-other-1-0000", "labels": map[string]any{
+					"mover.example.com/job": "other", "mover.example.com/run": "1", "mover.example.com/phase": "forward",
 				},
 			}},
 			"configmaps": {"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"report.json": "x"}, "metadata": map[string]any{
-				"name": "eventmesh-migration-other", "labels": map[string]any{"eventmesh-migration.kyma-project.io/job": "other"},
+				"name": "mover-other", "labels": map[string]any{"mover.example.com/job": "other"},
 			}},
 		} {
-			_, err := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: plural}).Namespace(engine.DefaultStateNamespace).
+			_, err := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: plural}).Namespace(program).
 				Create(t.Context(), &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)

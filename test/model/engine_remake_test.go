@@ -63,7 +63,7 @@ func TestEngineRemakes(t *testing.T) {
 		want(t, s.run("first", job), migration.Succeeded)
 		same(t, s.contents(), before)
 		made := s.live("victim")
-		if made.GetUID() == former || made.GetAnnotations()[migration.MarkAnnotation] != "" {
+		if made.GetUID() == former || made.GetAnnotations()[names.Mark()] != "" {
 			t.Errorf("it is another one, without a mark: %+v", made)
 		}
 		want(t, s.undo(job), migration.Succeeded)
@@ -190,7 +190,7 @@ func TestEngineRemakes(t *testing.T) {
 				if live == nil || live.GetDeletionTimestamp() == nil {
 					continue
 				}
-				if live.GetAnnotations()["eventmesh-migration.kyma-project.io/touched"] != "" {
+				if live.GetAnnotations()["mover.example.com/touched"] != "" {
 					s.edit("victim", `{"metadata":{"finalizers":null}}`)
 					return
 				}

@@ -56,7 +56,7 @@ func newSandboxOf(t *testing.T, server *model.Server) *sandbox {
 	t.Helper()
 	s := &sandbox{t: t, server: server}
 	s.user = s.client("user")
-	for _, name := range []string{engine.DefaultStateNamespace, "shop"} {
+	for _, name := range []string{program, "shop"} {
 		_, err := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name},
 		}}, metav1.CreateOptions{})
@@ -105,7 +105,7 @@ func ref(name string) migration.Ref {
 
 func (s *sandbox) engine(client *model.Client, name string) *engine.Engine {
 	s.t.Helper()
-	e, err := engine.New(client.Config(), engine.Options{Identity: name, LeaseDuration: 15 * time.Second, Timeout: 5 * time.Minute})
+	e, err := engine.New(client.Config(), engine.Options{Names: names, Identity: name, LeaseDuration: 15 * time.Second, Timeout: 5 * time.Minute})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -416,7 +416,7 @@ func (s *Schedule) finish(ctx context.Context) error {
 func (s *Schedule) open(ctx context.Context) []string {
 	secrets := migration.CoreResource("", "secrets", "Secret")
 	list, err := s.users["alice"].of(secrets, s.World.State).List(ctx, metav1.ListOptions{
-		LabelSelector: "eventmesh-migration.kyma-project.io/phase in (forward,rollback,undo)",
+		LabelSelector: "mover.example.com/phase in (forward,rollback,undo)",
 	})
 	if err != nil {
 		return []string{err.Error()}
@@ -510,6 +510,7 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 	s.limited(p, client)
 	s.alter(p, client)
 	opts := p.opts
+	opts.Names = Names
 	s.hurries(client, &opts)
 	s.costs(client)
 	opts.Identity, opts.StateNamespace = p.name, s.World.State
@@ -642,7 +643,7 @@ func phaseOf(obj Object) string {
 		return ""
 	}
 	u := unstructured.Unstructured{Object: obj}
-	return u.GetLabels()["eventmesh-migration.kyma-project.io/phase"]
+	return u.GetLabels()["mover.example.com/phase"]
 }
 
 // brief is an object in few words.

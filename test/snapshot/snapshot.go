@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/allobjects"
 )
 
@@ -31,7 +31,7 @@ const userAgent = "eventmesh-snapshot"
 // Options change what a snapshot holds.
 type Options struct {
 	// StateNamespace is where the migration's own objects are left out, and the
-	// namespace itself; default migration.DefaultStateNamespace. Anywhere else they are a
+	// namespace itself; default kyma.StateNamespace. Anywhere else they are a
 	// difference.
 	StateNamespace string
 	// Status includes the status, without its timestamps.
@@ -113,7 +113,7 @@ var churning = map[schema.GroupResource]bool{
 // normalize turns objects into what is compared.
 func normalize(all []*unstructured.Unstructured, opts Options) Snapshot {
 	if opts.StateNamespace == "" {
-		opts.StateNamespace = engine.DefaultStateNamespace
+		opts.StateNamespace = kyma.StateNamespace
 	}
 	// An owner may be an object that is not compared: the UIDs of all count.
 	uids := map[string]string{}

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/process"
@@ -45,18 +45,18 @@ func request(verb, resource, namespace, name string) faultproxy.Request {
 }
 
 func TestWorks(t *testing.T) {
-	s := &Subject{StateNamespace: engine.DefaultStateNamespace}
+	s := &Subject{StateNamespace: kyma.StateNamespace}
 	cases := map[string]struct {
 		reason  string
 		request faultproxy.Request
 		want    bool
 	}{
 		"Change":         {"A change of the migration is work.", request("create", "httpsources", "kyma-integration", "x"), true},
-		"StateNamespace": {"So is one in the state namespace.", request("patch", "deployments", engine.DefaultStateNamespace, "x"), true},
+		"StateNamespace": {"So is one in the state namespace.", request("patch", "deployments", kyma.StateNamespace, "x"), true},
 		"Read":           {"Reading is no write.", request("get", "httpsources", "kyma-integration", "x"), false},
-		"Lease":          {"The lock is the engine's.", request("update", "leases", engine.DefaultStateNamespace, "eventmesh-migration"), false},
-		"Journal":        {"The journal is the engine's.", request("create", "secrets", engine.DefaultStateNamespace, "eventmesh-migration-j-1-0000"), false},
-		"Report":         {"The report is the engine's.", request("create", "configmaps", engine.DefaultStateNamespace, "eventmesh-migration-j"), false},
+		"Lease":          {"The lock is the engine's.", request("update", "leases", kyma.StateNamespace, "eventmesh-migration"), false},
+		"Journal":        {"The journal is the engine's.", request("create", "secrets", kyma.StateNamespace, "eventmesh-migration-j-1-0000"), false},
+		"Report":         {"The report is the engine's.", request("create", "configmaps", kyma.StateNamespace, "eventmesh-migration-j"), false},
 		"Elsewhere":      {"In another namespace such a name means nothing.", request("create", "configmaps", "prod", "eventmesh-migration-j"), true},
 		"Event":          {"An Event announces.", request("create", "events", "prod", "x"), false},
 	}
@@ -71,7 +71,7 @@ func TestWorks(t *testing.T) {
 
 func TestToldOfTheft(t *testing.T) {
 	entry := func(verb string, status int) faultproxy.Entry {
-		return faultproxy.Entry{Request: request(verb, "leases", engine.DefaultStateNamespace, "eventmesh-migration"), Done: true, Status: status}
+		return faultproxy.Entry{Request: request(verb, "leases", kyma.StateNamespace, "eventmesh-migration"), Done: true, Status: status}
 	}
 	cases := map[string]struct {
 		reason string

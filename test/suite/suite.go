@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
@@ -52,8 +52,7 @@ type Subject struct {
 	Admin *rest.Config
 	// Audit, if set, is also asked for what the job has requested.
 	Audit *kubernetes.ControlPlane
-	// StateNamespace is the job's --state-namespace; default
-	// migration.DefaultStateNamespace.
+	// StateNamespace is the job's --state-namespace; default kyma.StateNamespace.
 	StateNamespace string
 	// Snapshot says what counts when clusters are compared.
 	Snapshot snapshot.Options
@@ -127,7 +126,7 @@ func runTests(t *testing.T, subject Subject, tests []test) {
 func (s Subject) with(t testing.TB) *Subject {
 	t.Helper()
 	if s.StateNamespace == "" {
-		s.StateNamespace = engine.DefaultStateNamespace
+		s.StateNamespace = kyma.StateNamespace
 	}
 	if s.Binary == "" && s.Package != "" {
 		s.Binary = process.Build(t, s.Package)
@@ -137,7 +136,7 @@ func (s Subject) with(t testing.TB) *Subject {
 	}
 	s.Snapshot.StateNamespace = s.StateNamespace
 	// The mark on created objects names the run.
-	s.Snapshot.IgnoreAnnotations = append(slices.Clone(s.Snapshot.IgnoreAnnotations), migration.MarkAnnotation)
+	s.Snapshot.IgnoreAnnotations = append(slices.Clone(s.Snapshot.IgnoreAnnotations), kyma.MarkAnnotation)
 	return &s
 }
 

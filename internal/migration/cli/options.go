@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -72,7 +73,7 @@ func defaultOptions() options {
 	return options{
 		qps:             -1,
 		burst:           -1,
-		stateNamespace:  engine.DefaultStateNamespace,
+		stateNamespace:  kyma.StateNamespace,
 		timeout:         15 * time.Minute,
 		rollbackTimeout: 5 * time.Minute,
 		lockWait:        lockWaitFromLease,
@@ -148,9 +149,14 @@ func (o *options) validate() []string {
 	return bad
 }
 
+// Names are those of what the jobs keep and mark in a cluster. Earlier versions have them, so that
+// their runs are known.
+var Names = migration.Names{Program: kyma.StateNamespace, Domain: kyma.Domain}
+
 // engineOptions are those that are the engine's business.
 func (o *options) engineOptions() engine.Options {
 	return engine.Options{
+		Names:           Names,
 		StateNamespace:  o.stateNamespace,
 		Timeout:         o.timeout,
 		RollbackTimeout: o.rollbackTimeout,

@@ -17,7 +17,7 @@ import (
 func TestFlagsBecomeOptions(t *testing.T) {
 	defaults := func(change func(*engine.Options)) engine.Options {
 		o := engine.Options{
-			StateNamespace: "eventmesh-migration", Timeout: 15 * time.Minute, RollbackTimeout: 5 * time.Minute,
+			Names: Names, StateNamespace: "eventmesh-migration", Timeout: 15 * time.Minute, RollbackTimeout: 5 * time.Minute,
 			OnFailure: engine.OnFailureRollback, Resume: engine.ResumeForward, Defer: engine.DeferAllow,
 			LeaseDuration: 30 * time.Second, LockWait: time.Minute, MaxUnready: 50,
 		}
@@ -75,7 +75,7 @@ func TestFlagsBecomeOptions(t *testing.T) {
 			},
 			command: "run",
 			want: engine.Options{
-				StateNamespace: "state", Timeout: 15 * time.Minute, RollbackTimeout: 90 * time.Second,
+				Names: Names, StateNamespace: "state", Timeout: 15 * time.Minute, RollbackTimeout: 90 * time.Second,
 				OnFailure: engine.OnFailureLeave, Resume: engine.ResumeBack, Defer: engine.DeferFail,
 				LeaseDuration: time.Second, LockWait: 3 * time.Second, MaxUnready: 7, ExcludeNamespaces: []string{"a", "b", "c"},
 			},

@@ -284,5 +284,5 @@ func Replicas(deployment *unstructured.Unstructured) int64 {
 
 // trimmed leaves out the annotations of what no job has made: they may be longer than all the rest.
 func trimmed(obj *unstructured.Unstructured) {
-	k8sobject.TrimAnnotations(obj, kyma.OriginAnnotation, kyma.DeliveryAnnotation, migration.MarkAnnotation)
+	k8sobject.TrimAnnotations(obj, kyma.OriginAnnotation, kyma.DeliveryAnnotation, kyma.MarkAnnotation)
 }

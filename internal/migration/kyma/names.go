@@ -1,6 +1,8 @@
 package kyma
 
-import "slices"
+import (
+	"slices"
+)
 
 // Namespaces.
 const (
@@ -40,6 +42,17 @@ func LeftOut(more func(namespace string) bool) func(namespace string) bool {
 		return slices.Contains(systemNamespaces, namespace) || more != nil && more(namespace)
 	}
 }
+
+// What the jobs keep and mark in a cluster is called so.
+const (
+	// StateNamespace holds what the jobs keep, and nothing else. Its name is that of the program,
+	// of the Lease too.
+	StateNamespace = "eventmesh-migration"
+	// Domain begins labels and annotations.
+	Domain = "eventmesh-migration.kyma-project.io"
+	// MarkAnnotation is on every object that a run creates.
+	MarkAnnotation = Domain + "/change"
+)
 
 // Labels.
 const (

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	product "github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
@@ -325,7 +326,7 @@ func (u *upgrades) nothingLeft(t *testing.T) {
 // released checks that nobody holds the lock, and no run is open.
 func (u *upgrades) released(t *testing.T) {
 	t.Helper()
-	e, err := engine.New(u.Config(), engine.Options{StateNamespace: systemNS})
+	e, err := engine.New(u.Config(), engine.Options{Names: cli.Names, StateNamespace: systemNS})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
@@ -80,7 +80,7 @@ func furnish(ctx context.Context, plane *kubernetes.ControlPlane) error {
 	if _, err := standin.Put(ctx, plane.Config(), 0); err != nil {
 		return err
 	}
-	for _, name := range []string{"knative-eventing", "natss", "shop", engine.DefaultStateNamespace} {
+	for _, name := range []string{"knative-eventing", "natss", "shop", kyma.StateNamespace} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err

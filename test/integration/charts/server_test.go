@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
@@ -48,7 +48,7 @@ func restricted(t *testing.T, config *rest.Config) {
 	}
 	enforce := func(ctx context.Context, value string) {
 		patch := fmt.Appendf(nil, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":%s,"pod-security.kubernetes.io/warn":%[1]s}}}`, value)
-		for _, name := range []string{systemNS, "kyma-integration", "knative-eventing", "natss", engine.DefaultStateNamespace} {
+		for _, name := range []string{systemNS, "kyma-integration", "knative-eventing", "natss", kyma.StateNamespace} {
 			if _, err := client.CoreV1().Namespaces().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 				t.Error(err)
 			}

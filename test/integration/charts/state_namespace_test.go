@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientset "k8s.io/client-go/kubernetes"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
@@ -35,7 +35,7 @@ func TestTheFirstHookCreatesTheStateNamespace(t *testing.T) {
 			job := r.job(t, "core-"+stateNamespace)
 			c := pod(job).Containers[0]
 			program := chainOf(t, component).Pre[0].Job
-			if !strings.Contains(c.Image, "/"+program+":") || c.Args[0] != "create-state-namespace" || !slices.Contains(c.Args, "--state-namespace="+engine.DefaultStateNamespace) || !slices.Contains(c.Args, "--timeout=60s") {
+			if !strings.Contains(c.Image, "/"+program+":") || c.Args[0] != "create-state-namespace" || !slices.Contains(c.Args, "--state-namespace="+kyma.StateNamespace) || !slices.Contains(c.Args, "--timeout=60s") {
 				t.Errorf("%s: %s %q", component, c.Image, c.Args)
 			}
 			// In the order of their weights: the account, the Job, the account again, and then
@@ -76,7 +76,7 @@ func TestTheFirstHookCreatesTheStateNamespace(t *testing.T) {
 					continue // another's, or the one that removes it
 				}
 				want := []rbacv1.PolicyRule{
-					{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{engine.DefaultStateNamespace}, Verbs: []string{"get"}},
+					{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{kyma.StateNamespace}, Verbs: []string{"get"}},
 					{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"create"}},
 				}
 				if diff := cmp.Diff(want, role.Rules); diff != "" {
@@ -129,7 +129,7 @@ func TestNoJobReachesForeignSecrets(t *testing.T) {
 						}
 						seen = true
 						reads := slices.ContainsFunc(readers, func(job string) bool { return strings.HasSuffix(name, "-"+job) })
-						if reads || !strings.HasPrefix(name, "Role "+engine.DefaultStateNamespace+"/") {
+						if reads || !strings.HasPrefix(name, "Role "+kyma.StateNamespace+"/") {
 							t.Errorf("%s%s: %s: %v", component, form, name, rule)
 						}
 					}
@@ -161,7 +161,7 @@ func TestClusterEssentialsHoldsTheStateNamespace(t *testing.T) {
 			return found
 		}
 		found := namespaces()
-		if len(found) != 1 || found[0].Name != engine.DefaultStateNamespace {
+		if len(found) != 1 || found[0].Name != kyma.StateNamespace {
 			t.Fatalf("got %v", found)
 		}
 		if diff := cmp.Diff(map[string]string{"helm.sh/resource-policy": "keep"}, found[0].Annotations); diff != "" {

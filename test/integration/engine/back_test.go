@@ -281,7 +281,7 @@ func TestEngineAsksForPermissionsAgain(t *testing.T) {
 	}
 	now := metav1.NewMicroTime(time.Now())
 	_, err = s.client.CoordinationV1().Leases(s.namespace).Create(t.Context(), &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: "eventmesh-migration"},
+		ObjectMeta: metav1.ObjectMeta{Name: "mover"},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("killed"), LeaseDurationSeconds: new(int32(1)), AcquireTime: &now, RenewTime: &now, LeaseTransitions: new(int32(0))},
 	}, metav1.CreateOptions{})
 	if err != nil {

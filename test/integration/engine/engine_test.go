@@ -81,6 +81,7 @@ func newSandbox(t *testing.T) *sandbox {
 // options are those of one process.
 func (s *sandbox) options(change func(*engine.Options)) engine.Options {
 	o := engine.Options{
+		Names:          names,
 		StateNamespace: s.namespace, Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()),
 		LeaseDuration: time.Second, Timeout: time.Minute, Log: zaptest.NewLogger(s.t, zaptest.Level(zap.InfoLevel)),
 	}
@@ -139,13 +140,13 @@ func (s *sandbox) get(name string) *corev1.ConfigMap {
 
 func (s *sandbox) phases() string {
 	s.t.Helper()
-	list, err := s.client.CoreV1().Secrets(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "eventmesh-migration.kyma-project.io/phase"})
+	list, err := s.client.CoreV1().Secrets(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "mover.example.com/phase"})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	var all []string
 	for _, secret := range list.Items {
-		all = append(all, secret.Labels["eventmesh-migration.kyma-project.io/phase"])
+		all = append(all, secret.Labels["mover.example.com/phase"])
 	}
 	return strings.Join(all, ",")
 }

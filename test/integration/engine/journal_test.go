@@ -22,7 +22,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-const phaseLabel = "eventmesh-migration.kyma-project.io/phase"
+const phaseLabel = "mover.example.com/phase"
 
 // lastApplied is the annotation of kubectl apply.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
@@ -71,7 +71,7 @@ func TestEngineMissingChunk(t *testing.T) {
 	r := s.engine(nil).Run(t.Context(), job)
 	want(t, r, migration.Succeeded, 0)
 	secrets := s.client.CoreV1().Secrets(s.namespace)
-	name := "eventmesh-migration-damaged-" + r.Run + "-0001"
+	name := "mover-damaged-" + r.Run + "-0001"
 	former, err := secrets.Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -374,17 +374,17 @@ func TestEngineRunNumber(t *testing.T) {
 	var numbers []string
 	for _, name = range []string{"a", "b", "c"} {
 		if name == "c" {
-			if err := s.client.CoordinationV1().Leases(s.namespace).Delete(t.Context(), "eventmesh-migration", metav1.DeleteOptions{}); err != nil {
+			if err := s.client.CoordinationV1().Leases(s.namespace).Delete(t.Context(), "mover", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		r := s.engine(nil).Run(t.Context(), job)
 		want(t, r, migration.Succeeded, 0)
-		secret, err := s.client.CoreV1().Secrets(s.namespace).Get(t.Context(), "eventmesh-migration-numbered-"+r.Run+"-0000", metav1.GetOptions{})
+		secret, err := s.client.CoreV1().Secrets(s.namespace).Get(t.Context(), "mover-numbered-"+r.Run+"-0000", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		numbers = append(numbers, secret.Labels["eventmesh-migration.kyma-project.io/number"])
+		numbers = append(numbers, secret.Labels["mover.example.com/number"])
 	}
 	if !slices.IsSortedFunc(numbers, strings.Compare) || numbers[2] == numbers[1] || numbers[0] == "" {
 		t.Errorf("numbers: %q", numbers)
@@ -396,13 +396,13 @@ func TestEngineRunNumber(t *testing.T) {
 	}
 	for i := range list.Items {
 		secret := &list.Items[i]
-		if secret.Labels["eventmesh-migration.kyma-project.io/number"] != numbers[0] {
+		if secret.Labels["mover.example.com/number"] != numbers[0] {
 			continue
 		}
 		const ahead = "29991231235959000-ahead"
-		run := secret.Labels["eventmesh-migration.kyma-project.io/run"]
+		run := secret.Labels["mover.example.com/run"]
 		secret.Name = strings.ReplaceAll(secret.Name, run, ahead)
-		secret.Labels["eventmesh-migration.kyma-project.io/run"] = ahead
+		secret.Labels["mover.example.com/run"] = ahead
 		secret.Data["run"] = []byte(strings.ReplaceAll(string(secret.Data["run"]), run, ahead))
 		secret.ResourceVersion, secret.UID = "", ""
 		if _, err := s.client.CoreV1().Secrets(s.namespace).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
@@ -429,7 +429,7 @@ func TestEngineLeaseDeleted(t *testing.T) {
 	job.await = awaiting("gate")
 	go func() {
 		s.appears("gate")
-		if err := s.client.CoordinationV1().Leases(s.namespace).Delete(context.Background(), "eventmesh-migration", metav1.DeleteOptions{}); err != nil {
+		if err := s.client.CoordinationV1().Leases(s.namespace).Delete(context.Background(), "mover", metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(time.Second) // the run learns of it with its next renewal at the latest
@@ -513,7 +513,7 @@ func TestEngineSecondLook(t *testing.T) {
 	s := newSandbox(t)
 	now := metav1.NewMicroTime(time.Now())
 	_, err := s.client.CoordinationV1().Leases(s.namespace).Create(t.Context(), &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: "eventmesh-migration"},
+		ObjectMeta: metav1.ObjectMeta{Name: "mover"},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("killed"), LeaseDurationSeconds: new(int32(1)), AcquireTime: &now, RenewTime: &now, LeaseTransitions: new(int32(0))},
 	}, metav1.CreateOptions{})
 	if err != nil {

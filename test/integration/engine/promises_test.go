@@ -194,7 +194,7 @@ func TestEngineStopsWhenTheLockIsTaken(t *testing.T) {
 	// Somebody takes the Lease without waiting for it to expire. A conflict
 	// means that the run renewed it in between.
 	for {
-		lease, err := s.client.CoordinationV1().Leases(s.namespace).Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})
+		lease, err := s.client.CoordinationV1().Leases(s.namespace).Get(t.Context(), "mover", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +253,7 @@ func TestEngineRestoresOwnersAndLargeObjects(t *testing.T) {
 	// A write of a megabyte takes its time, and none may outlast the lease.
 	e := s.engine(func(o *engine.Options) { o.LeaseDuration = 15 * time.Second })
 	want(t, e.Run(t.Context(), job), migration.RolledBack, 1)
-	secrets, err := s.client.CoreV1().Secrets(s.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "eventmesh-migration.kyma-project.io/job=large"})
+	secrets, err := s.client.CoreV1().Secrets(s.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "mover.example.com/job=large"})
 	if err != nil || len(secrets.Items) < 3 {
 		t.Errorf("want the journal in several secrets, got %d (%v)", len(secrets.Items), err)
 	}
@@ -297,7 +297,7 @@ func TestEngineKeepsFinishedRecreations(t *testing.T) {
 	if done == nil || half == nil || done.UID == formerDone || half.UID == formerHalf {
 		t.Fatal("both must exist, created again")
 	}
-	if done.Annotations[migration.MarkAnnotation] != "" || half.Annotations[migration.MarkAnnotation] != "" {
+	if done.Annotations[names.Mark()] != "" || half.Annotations[names.Mark()] != "" {
 		t.Error("what restores a pre-image carries no mark")
 	}
 	kept := 0
@@ -572,7 +572,7 @@ func (s *sandbox) engineOf(user string, rules ...rbacv1.PolicyRule) *engine.Engi
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	e, err := engine.New(cfg, engine.Options{StateNamespace: s.namespace, Identity: "preflight", LeaseDuration: time.Second})
+	e, err := engine.New(cfg, engine.Options{Names: names, StateNamespace: s.namespace, Identity: "preflight", LeaseDuration: time.Second})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -637,7 +637,7 @@ func TestEngineSaysTheSameOnlyOnce(t *testing.T) {
 	job := fixed("deferred", func() *migration.Plan { return &migration.Plan{Findings: []migration.Finding{finding}} })
 	version := func() string {
 		t.Helper()
-		return s.get("eventmesh-migration-deferred").ResourceVersion
+		return s.get("mover-deferred").ResourceVersion
 	}
 	want(t, s.engine(nil).Run(t.Context(), job), migration.DeferredResult, 0)
 	first := version()
@@ -650,7 +650,7 @@ func TestEngineSaysTheSameOnlyOnce(t *testing.T) {
 	job.plan = func(context.Context, *migration.Cluster) (*migration.Plan, error) { return &migration.Plan{}, nil }
 	want(t, s.engine(nil).Run(t.Context(), job), migration.NothingToDo, 0)
 	var stored migration.Report
-	if err := json.Unmarshal([]byte(s.get("eventmesh-migration-deferred").Data["report.json"]), &stored); err != nil || stored.Result != migration.NothingToDo {
+	if err := json.Unmarshal([]byte(s.get("mover-deferred").Data["report.json"]), &stored); err != nil || stored.Result != migration.NothingToDo {
 		t.Errorf("the stored report must say what is true now: %+v, %v", stored, err)
 	}
 	last := version()

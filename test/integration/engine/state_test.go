@@ -174,7 +174,7 @@ func TestCreateStateNamespace(t *testing.T) {
 // marks are the jobs of which the Lease says that a run is open.
 func (s *sandbox) marks() []string {
 	s.t.Helper()
-	lease, err := s.client.CoordinationV1().Leases(s.namespace).Get(s.t.Context(), "eventmesh-migration", metav1.GetOptions{})
+	lease, err := s.client.CoordinationV1().Leases(s.namespace).Get(s.t.Context(), "mover", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -183,10 +183,10 @@ func (s *sandbox) marks() []string {
 	}
 	var jobs []string
 	for key, since := range lease.Annotations {
-		if key == "eventmesh-migration.kyma-project.io/holder" {
+		if key == "mover.example.com/holder" {
 			continue // it says who holds the Lease
 		}
-		job, ok := strings.CutPrefix(key, "eventmesh-migration.kyma-project.io/open-")
+		job, ok := strings.CutPrefix(key, "mover.example.com/open-")
 		if _, err := time.Parse(time.RFC3339, since); err != nil || !ok {
 			s.t.Errorf("%s: %s", key, since)
 		}
@@ -314,7 +314,7 @@ func TestOpenRunsOfSeveralJobs(t *testing.T) {
 	})
 	p.Undo(p.ctx, one)
 	s.marked("a rollback was killed", "one", "two")
-	if err := s.client.CoordinationV1().Leases(s.namespace).Delete(t.Context(), "eventmesh-migration", metav1.DeleteOptions{}); err != nil {
+	if err := s.client.CoordinationV1().Leases(s.namespace).Delete(t.Context(), "mover", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	want(t, s.engine(nil).Undo(t.Context(), one), migration.Succeeded, 0)
@@ -393,5 +393,46 @@ func TestReaderNeedsNoSecrets(t *testing.T) {
 	want(t, s.engine(nil).Run(t.Context(), writes), migration.FailedResult, 1)
 	if s.get("a") != nil {
 		t.Error("a job that says that it only reads wrote")
+	}
+}
+
+// TestTwoPrograms: what one program of this library keeps, another one does not see, not even in
+// the same namespace and for a job of the same name; and nothing in the cluster is called after us.
+func TestTwoPrograms(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	job := fixed("same", func() *migration.Plan {
+		return &migration.Plan{Serial: true, Units: []migration.Unit{s.creation("gate"), s.creation("b")}}
+	})
+	job.await = awaiting("gate")
+	s.killedWhile(job, func() { s.appears("gate") })
+	s.marked("it was killed", "same")
+
+	other := s.engine(func(o *engine.Options) { o.Names = migration.Names{Program: "other"} })
+	kept, err := other.State(t.Context())
+	if err != nil || len(kept.Journals) != 0 || len(kept.Reports) != 0 || kept.Lock != nil {
+		t.Errorf("another program sees %+v, %v", kept, err)
+	}
+	want(t, other.Undo(t.Context(), job), migration.NothingToDo, 0)
+	idle := fixed("same", func() *migration.Plan { return &migration.Plan{Units: []migration.Unit{s.creation("of-other")}} })
+	want(t, other.Run(t.Context(), idle), migration.Succeeded, 0)
+	if mark := s.get("of-other").Annotations["other/change"]; mark == "" {
+		t.Errorf("annotations: %v", s.get("of-other").Annotations)
+	}
+	want(t, s.engine(nil).Undo(t.Context(), job), migration.Succeeded, 0)
+	if s.get("of-other") == nil {
+		t.Error("the undo of one program took what another one has made")
+	}
+
+	for _, kind := range []string{"configmaps", "secrets", "events"} {
+		raw, err := s.client.CoreV1().RESTClient().Get().Namespace(s.namespace).Resource(kind).Do(t.Context()).Raw()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range []string{"kyma", "eventmesh", "EventMesh"} {
+			if strings.Contains(string(raw), word) {
+				t.Errorf("%q is in the %s of the state namespace: %s", word, kind, raw)
+			}
+		}
 	}
 }

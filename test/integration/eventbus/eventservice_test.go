@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/jobs/eventservice"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -26,6 +27,7 @@ import (
 func verify(t *testing.T, limit time.Duration, smoke bool) *migration.Report {
 	t.Helper()
 	e, err := engine.New(cluster.Config(), engine.Options{
+		Names:    cli.Names,
 		Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()), Timeout: 2 * time.Minute, Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
 	})
 	if err != nil {

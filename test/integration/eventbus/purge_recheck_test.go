@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
@@ -185,7 +186,7 @@ func TestRestorable(t *testing.T) {
 	l := newLeftovers(t)
 	ctx := t.Context()
 	l.reset(ctx, t)
-	e, err := engine.New(cluster.Config(), engine.Options{Identity: t.Name()})
+	e, err := engine.New(cluster.Config(), engine.Options{Names: cli.Names, Identity: t.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/jobs/purge"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -121,6 +122,7 @@ func (l *leftovers) run(t *testing.T, command string, flags ...string) *migratio
 func (l *leftovers) runAt(t *testing.T, cfg *rest.Config, command string, flags ...string) *migration.Report {
 	t.Helper()
 	e, err := engine.New(cfg, engine.Options{
+		Names:    cli.Names,
 		Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()), LeaseDuration: time.Second,
 		Timeout: time.Minute, Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
 	})

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/jobs/scaledown"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -157,6 +158,7 @@ func (b *eventBus) run(t *testing.T, command string, change func(*engine.Options
 func (b *eventBus) runThrough(t *testing.T, config *rest.Config, command string, change func(*engine.Options), flags ...string) *migration.Report {
 	t.Helper()
 	o := engine.Options{
+		Names:    cli.Names,
 		Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()), LeaseDuration: time.Second,
 		Timeout: time.Minute, Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
 	}

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	clientset "k8s.io/client-go/kubernetes"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
@@ -331,7 +331,7 @@ func TestEveryBadApplicationIsNamed(t *testing.T) {
 	}
 	p.ready(t, "taken-source") // the foreign one
 	// The report of a run would create it.
-	state := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": engine.DefaultStateNamespace}}}
+	state := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": kyma.StateNamespace}}}
 	if err := standin.Load(t.Context(), p.Config(), state); err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration/check"
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
@@ -91,7 +91,7 @@ func TestCheckNamesAnEndpointThatCrashes(t *testing.T) {
 // all that is missing at once.
 func TestCheckNamesAllMissingPermissions(t *testing.T) {
 	finished(t)
-	namespace(t, engine.DefaultStateNamespace)
+	namespace(t, kyma.StateNamespace)
 	kubeconfig, err := cluster.User(t.Context(), "few", rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"namespaces"}})
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
@@ -344,14 +344,14 @@ func TestOneLeaseForAllJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range requests {
-		if strings.Contains(r.URI, "/namespaces/"+engine.DefaultStateNamespace+"/") {
+		if strings.Contains(r.URI, "/namespaces/"+kyma.StateNamespace+"/") {
 			taken++
 		}
 	}
 	if taken != 1 {
 		t.Errorf("the Lease was created %d times", taken)
 	}
-	lease, err := typed.CoordinationV1().Leases(engine.DefaultStateNamespace).Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})
+	lease, err := typed.CoordinationV1().Leases(kyma.StateNamespace).Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +366,7 @@ func TestOneLeaseForAllJobs(t *testing.T) {
 	// One after the other, and again: the Lease is taken once more.
 	stamps(t)
 	if _, err := newManager(t, []string{"alpha"}, jobs[0]).Deploy(t.Context(), []string{"alpha"}, func(context.Context, string) error {
-		lease, err := typed.CoordinationV1().Leases(engine.DefaultStateNamespace).Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})
+		lease, err := typed.CoordinationV1().Leases(kyma.StateNamespace).Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})
 		if err == nil && *lease.Spec.HolderIdentity != "" {
 			err = errors.New("the Lease is held while a component is deployed")
 		}
@@ -416,7 +416,7 @@ func TestWorkersShareOneLease(t *testing.T) {
 	if err != nil || len(report.Jobs) != 7 {
 		t.Errorf("%d jobs, %v", len(report.Jobs), err)
 	}
-	lease, err := typed.CoordinationV1().Leases(engine.DefaultStateNamespace).Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})
+	lease, err := typed.CoordinationV1().Leases(kyma.StateNamespace).Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

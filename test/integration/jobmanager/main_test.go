@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
@@ -185,11 +187,11 @@ func namespace(t testing.TB, names ...string) {
 func forget(t testing.TB) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	namespace(t, engine.DefaultStateNamespace)
-	remove(t, "Lease", engine.DefaultStateNamespace, "eventmesh-migration")
+	namespace(t, kyma.StateNamespace)
+	remove(t, "Lease", kyma.StateNamespace, "eventmesh-migration")
 	ours := metav1.ListOptions{LabelSelector: "eventmesh-migration.kyma-project.io/job"}
 	for _, kind := range []string{"Secret", "ConfigMap"} {
-		if err := resource(kind, engine.DefaultStateNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, ours); err != nil {
+		if err := resource(kind, kyma.StateNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, ours); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -199,6 +201,7 @@ func forget(t testing.TB) {
 func options(t *testing.T) engine.Options {
 	t.Helper()
 	return engine.Options{
+		Names:    cli.Names,
 		Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()), LeaseDuration: time.Second, Timeout: time.Minute,
 		Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
 	}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
@@ -232,7 +232,7 @@ func TestStatus(t *testing.T) {
 	put(t, "ConfigMap", object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: eventmesh-migration, name: eventmesh-migration-former-job, labels: {eventmesh-migration.kyma-project.io/job: former-job}},
   data: {report.json: '{"job":"former-job","command":"run","result":"failed","message":"no room","startedAt":"2020-04-01T22:15:00Z","findings":[{"severity":"error","object":"Thing x","problem":"is odd"}]}'}}`))
 	now := metav1.NewMicroTime(time.Now())
-	if _, err := typed.CoordinationV1().Leases(engine.DefaultStateNamespace).Create(t.Context(), &coordinationv1.Lease{
+	if _, err := typed.CoordinationV1().Leases(kyma.StateNamespace).Create(t.Context(), &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: "eventmesh-migration"},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("laptop_42_x"), LeaseDurationSeconds: new(int32(3600)), RenewTime: &now, AcquireTime: &now},
 	}, metav1.CreateOptions{}); err != nil {
@@ -261,14 +261,14 @@ func TestStatus(t *testing.T) {
 	tool(t, "run", "--job=trigger-sync", "--lock-wait=1s").want(t, migration.ExitLocked, "laptop_42_x")
 
 	// Its process was killed, an hour ago.
-	patch(t, "Lease", engine.DefaultStateNamespace, "eventmesh-migration", fmt.Sprintf(`{"spec":{"leaseDurationSeconds":30,"renewTime":%q}}`, now.Add(-time.Hour).UTC().Format(metav1.RFC3339Micro)))
+	patch(t, "Lease", kyma.StateNamespace, "eventmesh-migration", fmt.Sprintf(`{"spec":{"leaseDurationSeconds":30,"renewTime":%q}}`, now.Add(-time.Hour).UTC().Format(metav1.RFC3339Micro)))
 	tool(t, "status").want(t, 0, "open (rollback): run again to finish it, or undo", "its process is gone, and the next run takes the lock")
 	tool(t, "jobs").want(t, 0, "run r1 was interrupted, and is open (rollback)")
 	tool(t, "check").want(t, 0, "run-open (job trigger-sync): run r1 was interrupted, and is open (rollback)", "eventmesh-migrate undo trigger-sync",
 		"Next: An interrupted run is open. Continue it:\n  eventmesh-migrate run\n")
 	// An account that may not read journals is told by the Lease. Fails on the commit before:
 	// it was refused.
-	patch(t, "Lease", engine.DefaultStateNamespace, "eventmesh-migration", `{"metadata":{"annotations":{"eventmesh-migration.kyma-project.io/open-trigger-sync":"2020-04-01T22:15:00Z"}}}`)
+	patch(t, "Lease", kyma.StateNamespace, "eventmesh-migration", `{"metadata":{"annotations":{"eventmesh-migration.kyma-project.io/open-trigger-sync":"2020-04-01T22:15:00Z"}}}`)
 	blind, err := cluster.User(t.Context(), "blind",
 		rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get"}},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}},

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration/inventory"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -275,13 +276,13 @@ func defects() []defect {
 
 		{"run-open", nil, add("Secret", `{apiVersion: v1, kind: Secret, metadata: {namespace: eventmesh-migration, name: eventmesh-migration-trigger-sync-r1-0000,
   labels: {eventmesh-migration.kyma-project.io/job: trigger-sync, eventmesh-migration.kyma-project.io/run: r1, eventmesh-migration.kyma-project.io/phase: forward}},
-  stringData: {run: '{"format":1,"job":"trigger-sync","run":"r1","version":"v1"}'}}`), gone("Secret", engine.DefaultStateNamespace, "eventmesh-migration-trigger-sync-r1-0000")},
+  stringData: {run: '{"format":1,"job":"trigger-sync","run":"r1","version":"v1"}'}}`), gone("Secret", kyma.StateNamespace, "eventmesh-migration-trigger-sync-r1-0000")},
 		{"run-running", nil, func(t *testing.T, _ *migrated) {
 			put(t, "Secret", object(t, `{apiVersion: v1, kind: Secret, metadata: {namespace: eventmesh-migration, name: eventmesh-migration-trigger-sync-r2-0000,
   labels: {eventmesh-migration.kyma-project.io/job: trigger-sync, eventmesh-migration.kyma-project.io/run: r2, eventmesh-migration.kyma-project.io/phase: forward}},
   stringData: {run: '{"format":1,"job":"trigger-sync","run":"r2","version":"v1"}'}}`))
 			now := metav1.NewMicroTime(time.Now())
-			_, err := typed.CoordinationV1().Leases(engine.DefaultStateNamespace).Create(t.Context(), &coordinationv1.Lease{
+			_, err := typed.CoordinationV1().Leases(kyma.StateNamespace).Create(t.Context(), &coordinationv1.Lease{
 				ObjectMeta: metav1.ObjectMeta{Name: "eventmesh-migration"},
 				Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("alive"), LeaseDurationSeconds: new(int32(3600)), RenewTime: &now, AcquireTime: &now},
 			}, metav1.CreateOptions{})
@@ -289,23 +290,23 @@ func defects() []defect {
 				t.Fatal(err)
 			}
 		}, func(t *testing.T, m *migrated) {
-			gone("Lease", engine.DefaultStateNamespace, "eventmesh-migration")(t, m)
-			gone("Secret", engine.DefaultStateNamespace, "eventmesh-migration-trigger-sync-r2-0000")(t, m)
+			gone("Lease", kyma.StateNamespace, "eventmesh-migration")(t, m)
+			gone("Secret", kyma.StateNamespace, "eventmesh-migration-trigger-sync-r2-0000")(t, m)
 		}},
 		{"run-failed", nil, add("ConfigMap", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: eventmesh-migration, name: eventmesh-migration-trigger-sync, labels: {eventmesh-migration.kyma-project.io/job: trigger-sync}},
-  data: {report.json: '{"job":"trigger-sync","result":"rolled-back","message":"a Broker is not ready"}'}}`), gone("ConfigMap", engine.DefaultStateNamespace, "eventmesh-migration-trigger-sync")},
+  data: {report.json: '{"job":"trigger-sync","result":"rolled-back","message":"a Broker is not ready"}'}}`), gone("ConfigMap", kyma.StateNamespace, "eventmesh-migration-trigger-sync")},
 		{"run-deferred", nil, add("ConfigMap", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: eventmesh-migration, name: eventmesh-migration-trigger-sync, labels: {eventmesh-migration.kyma-project.io/job: trigger-sync}},
-  data: {report.json: '{"job":"trigger-sync","result":"deferred","message":"2 are left"}'}}`), gone("ConfigMap", engine.DefaultStateNamespace, "eventmesh-migration-trigger-sync")},
+  data: {report.json: '{"job":"trigger-sync","result":"deferred","message":"2 are left"}'}}`), gone("ConfigMap", kyma.StateNamespace, "eventmesh-migration-trigger-sync")},
 		{"lock-abandoned", nil, func(t *testing.T, _ *migrated) {
 			long := metav1.NewMicroTime(time.Now().Add(-time.Hour))
-			_, err := typed.CoordinationV1().Leases(engine.DefaultStateNamespace).Create(t.Context(), &coordinationv1.Lease{
+			_, err := typed.CoordinationV1().Leases(kyma.StateNamespace).Create(t.Context(), &coordinationv1.Lease{
 				ObjectMeta: metav1.ObjectMeta{Name: "eventmesh-migration"},
 				Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("killed"), LeaseDurationSeconds: new(int32(30)), RenewTime: &long, AcquireTime: &long},
 			}, metav1.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-		}, gone("Lease", engine.DefaultStateNamespace, "eventmesh-migration")},
+		}, gone("Lease", kyma.StateNamespace, "eventmesh-migration")},
 		{"accounts-left", nil, func(t *testing.T, _ *migrated) {
 			const labels = `labels: {app.kubernetes.io/name: eventmesh-migration, app.kubernetes.io/instance: core}`
 			put(t, "ServiceAccount", object(t, `{apiVersion: v1, kind: ServiceAccount, metadata: {namespace: kyma-system, name: core-trigger-sync, `+labels+`}}`))

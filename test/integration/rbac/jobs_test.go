@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/node"
@@ -22,7 +22,7 @@ import (
 )
 
 // journal is needed when the answer to the creation of a Secret was lost.
-const journal = "update secrets in " + engine.DefaultStateNamespace
+const journal = "update secrets in " + kyma.StateNamespace
 
 // many runs and undoes so often that old journals go.
 func (a *account) many(t *testing.T, wanted migration.Result) {
@@ -39,11 +39,11 @@ func TestRolesAreExact(t *testing.T) {
 
 	t.Run("state-namespace", func(t *testing.T) {
 		namespaces := p.core.CoreV1().Namespaces()
-		if err := namespaces.Delete(ctx, engine.DefaultStateNamespace, metav1.DeleteOptions{}); err != nil {
+		if err := namespaces.Delete(ctx, kyma.StateNamespace, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		poll.Until(t, time.Minute, "the state namespace is gone", func(ctx context.Context) error {
-			_, err := namespaces.Get(ctx, engine.DefaultStateNamespace, metav1.GetOptions{})
+			_, err := namespaces.Get(ctx, kyma.StateNamespace, metav1.GetOptions{})
 			return poll.Gone(err)
 		})
 		a := p.account(t, "state-namespace")

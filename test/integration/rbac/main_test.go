@@ -33,8 +33,8 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/registry"
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
@@ -96,7 +96,7 @@ func start(t *testing.T, version kubernetes.KnativeVersion, opts ...kubernetes.O
 	if _, err := standin.Put(ctx, p.Config(), 0); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"knative-eventing", "natss", "shop", "crm", engine.DefaultStateNamespace} {
+	for _, name := range []string{"knative-eventing", "natss", "shop", "crm", kyma.StateNamespace} {
 		_, err := p.core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
@@ -340,7 +340,7 @@ func (a *account) killed(t *testing.T, reached func() bool, args ...string) {
 // contended lets a run wait for the lock, which somebody else seems to hold.
 func (a *account) contended(t *testing.T, run func()) {
 	t.Helper()
-	leases := a.core.CoordinationV1().Leases(engine.DefaultStateNamespace)
+	leases := a.core.CoordinationV1().Leases(kyma.StateNamespace)
 	// The last word of a run that was killed can still be on its way.
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		lease, err := leases.Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})

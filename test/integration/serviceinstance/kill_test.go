@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
@@ -100,7 +100,7 @@ func (w *world) finish(before map[string]any, what string, runs int) {
 	if diff := cmp.Diff(before, w.census()); diff != "" {
 		w.t.Fatalf("%s: lost or changed (-before +after):\n%s", what, diff)
 	}
-	for _, secret := range w.list(standin.Secrets, engine.DefaultStateNamespace, "eventmesh-migration.kyma-project.io/phase in (forward,rollback,undo)") {
+	for _, secret := range w.list(standin.Secrets, kyma.StateNamespace, "eventmesh-migration.kyma-project.io/phase in (forward,rollback,undo)") {
 		w.t.Fatalf("%s: journal %s is still open", what, secret.GetName())
 	}
 }

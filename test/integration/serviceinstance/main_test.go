@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
@@ -200,12 +200,12 @@ func with(t testing.TB, opts standin.ApplicationBrokerOptions, offered ...standi
 // forget removes what the job keeps.
 func (p *plane) forgetIn(ctx context.Context) error {
 	errs := []error{}
-	err := p.client.Resource(leases).Namespace(engine.DefaultStateNamespace).Delete(ctx, "eventmesh-migration", metav1.DeleteOptions{})
+	err := p.client.Resource(leases).Namespace(kyma.StateNamespace).Delete(ctx, "eventmesh-migration", metav1.DeleteOptions{})
 	if !apierrors.IsNotFound(err) {
 		errs = append(errs, err)
 	}
 	for _, gvr := range []schema.GroupVersionResource{standin.Secrets, standin.ConfigMaps} {
-		errs = append(errs, p.client.Resource(gvr).Namespace(engine.DefaultStateNamespace).DeleteCollection(ctx, metav1.DeleteOptions{},
+		errs = append(errs, p.client.Resource(gvr).Namespace(kyma.StateNamespace).DeleteCollection(ctx, metav1.DeleteOptions{},
 			metav1.ListOptions{LabelSelector: "eventmesh-migration.kyma-project.io/job"}))
 	}
 	return errors.Join(errs...)

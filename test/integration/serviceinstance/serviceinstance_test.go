@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
@@ -348,7 +348,7 @@ func TestRefuse(t *testing.T) {
 	if diff := cmp.Diff(before, w.uids(standin.ServiceInstances)); diff != "" {
 		t.Errorf("-before +after:\n%s", diff)
 	}
-	if w.get(leases, engine.DefaultStateNamespace, "eventmesh-migration") != nil {
+	if w.get(leases, kyma.StateNamespace, "eventmesh-migration") != nil {
 		t.Error("a Lease was taken for nothing")
 	}
 
@@ -378,7 +378,7 @@ func TestTooLittleTime(t *testing.T) {
 	w := on(t)
 	w.instance("orders", "orders")
 	report, code := w.run("run", "--strategy=always", "--timeout=10s")
-	if code != migration.ExitRefused || w.get(leases, engine.DefaultStateNamespace, "eventmesh-migration") != nil {
+	if code != migration.ExitRefused || w.get(leases, kyma.StateNamespace, "eventmesh-migration") != nil {
 		t.Errorf("exit code %d, %s: %s", code, report.Result, report.Message)
 	}
 	if !slices.ContainsFunc(report.Findings, func(f migration.Finding) bool { return strings.Contains(f.Problem, "longer than --timeout 10s") }) {
@@ -416,7 +416,7 @@ func TestParameters(t *testing.T) {
 		said.WriteString(p.Stdout())
 		said.WriteString(p.Stderr())
 	}
-	for _, u := range w.list(standin.ConfigMaps, engine.DefaultStateNamespace, "eventmesh-migration.kyma-project.io/job") {
+	for _, u := range w.list(standin.ConfigMaps, kyma.StateNamespace, "eventmesh-migration.kyma-project.io/job") {
 		fmt.Fprint(&said, u.Object)
 	}
 	if strings.Contains(said.String(), hush) {

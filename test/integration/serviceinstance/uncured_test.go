@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap/zaptest"
 
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/jobs/serviceinstance"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -49,7 +50,7 @@ func TestRestartTrapIsReal(t *testing.T) {
 			*v = 5 * time.Second // it cannot succeed
 		}
 	}
-	engine, err := engine.New(w.Config(), engine.Options{Identity: t.Name(), Log: zaptest.NewLogger(t)})
+	engine, err := engine.New(w.Config(), engine.Options{Names: cli.Names, Identity: t.Name(), Log: zaptest.NewLogger(t)})
 	w.check(err)
 	report := engine.Run(w.ctx, uncured{job})
 	if report.Result != migration.PartlyRestored {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/process"
@@ -102,7 +102,7 @@ func TestPodsAreReadAFewTimes(t *testing.T) {
 		p.eventService(ctx, t, name, false)
 	}
 	read("undo", migration.Succeeded, 2)
-	journals, err := p.client.Resource(secrets).Namespace(engine.DefaultStateNamespace).List(ctx, metav1.ListOptions{LabelSelector: "eventmesh-migration.kyma-project.io/phase=undo"})
+	journals, err := p.client.Resource(secrets).Namespace(kyma.StateNamespace).List(ctx, metav1.ListOptions{LabelSelector: "eventmesh-migration.kyma-project.io/phase=undo"})
 	if err != nil {
 		t.Fatal(err)
 	}

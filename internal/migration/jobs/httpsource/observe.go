@@ -204,7 +204,7 @@ func trimTo(k migration.Kind, namespace string) func(*unstructured.Unstructured)
 	trim := eventpath.TrimTo(k.Resource.GroupVersion(), k.Kind, namespace, written)
 	return func(obj *unstructured.Unstructured) {
 		if written {
-			k8sobject.TrimAnnotations(obj, migration.MarkAnnotation) // others are not the engine's to delete
+			k8sobject.TrimAnnotations(obj, kyma.MarkAnnotation) // others are not the engine's to delete
 		}
 		trim(obj)
 	}

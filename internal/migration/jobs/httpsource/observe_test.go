@@ -335,11 +335,11 @@ func TestTrim(t *testing.T) {
 		},
 		"Source": {
 			reason: "An HTTPSource keeps what people edit: the engine asks whether they did.",
-			kind:   k.httpSource, obj: source("a", append(edits, set("m", "metadata", "annotations", migration.MarkAnnotation))...),
+			kind:   k.httpSource, obj: source("a", append(edits, set("m", "metadata", "annotations", kyma.MarkAnnotation))...),
 			want: map[string]any{
 				"apiVersion": "sources.kyma-project.io/v1alpha1", "kind": "HTTPSource",
 				"metadata": meta("uid-a", map[string]any{
-					"labels": map[string]any{"application-name": "a"}, "annotations": map[string]any{"note": "1", migration.MarkAnnotation: "m"},
+					"labels": map[string]any{"application-name": "a"}, "annotations": map[string]any{"note": "1", kyma.MarkAnnotation: "m"},
 					"ownerReferences": []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "uid-c"}},
 				}),
 				"spec":   map[string]any{"source": "a"},

@@ -306,7 +306,7 @@ func (s *snapshot) observeMesh(ctx context.Context, c reader, o options) error {
 // those that this job makes.
 func trimReady(obj *unstructured.Unstructured) {
 	k8sobject.TrimMeta(obj)
-	k8sobject.TrimAnnotations(obj, kyma.OriginAnnotation, kyma.DeliveryAnnotation, migration.MarkAnnotation)
+	k8sobject.TrimAnnotations(obj, kyma.OriginAnnotation, kyma.DeliveryAnnotation, kyma.MarkAnnotation)
 	if k8sobject.MapAt(obj.Object, "spec", "subscriber")["ref"] == nil {
 		// Where it sends to is in the spec.
 		delete(k8sobject.MapAt(obj.Object, "status"), "subscriberURI")

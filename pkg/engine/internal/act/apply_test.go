@@ -237,7 +237,7 @@ func TestApply(t *testing.T) {
 		"RecreateBadNudged": {reason: "what a nudge has written is no difference", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, badAgain}, job: &recreator{}, since: func(o *one) {
 			o.recreated("bad")
 			o.api.Edit(a, func(obj *unstructured.Unstructured) {
-				obj.SetAnnotations(map[string]string{migration.LabelPrefix + "touched": "1"})
+				obj.SetAnnotations(map[string]string{enginetest.Names.Key("touched"): "1"})
 			})
 		}, result: "unchanged", state: '-', value: "gone"},
 		"RecreateBadUnmarked": {reason: "the journal must know it before", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) {
@@ -297,7 +297,7 @@ func TestCreatedIsKnown(t *testing.T) {
 	o := newOne(t, &enginetest.Job{}, nil, migration.Change{Verb: migration.Create, Ref: a, Object: object})
 	o.apply(t, 0)
 	live := o.api.Live(a)
-	if diff := cmp.Diff(map[string]string{"note": "x", migration.MarkAnnotation: o.a.Recorder.Mark(o.e, 0)}, live.GetAnnotations()); diff != "" {
+	if diff := cmp.Diff(map[string]string{"note": "x", enginetest.Names.Mark(): o.a.Recorder.Mark(o.e, 0)}, live.GetAnnotations()); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
 	defaulted := live.DeepCopy()

@@ -216,7 +216,7 @@ func (a *Actor) create(ctx context.Context, e *journal.Entry, i int) (string, er
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[migration.MarkAnnotation] = mark
+	annotations[a.Writer.Names.Mark()] = mark
 	obj.SetAnnotations(annotations)
 	created, existed, err := a.Writer.CreateOnce(ctx, ch.Ref, obj, mark, a.Recorder.Beginning(e, i))
 	if err != nil {
@@ -241,7 +241,7 @@ func (a *Actor) stillMade(ctx context.Context, ref migration.Ref, mark string) (
 		return "", err
 	case live == nil:
 		return "", &write.ChangedError{Ref: ref, Problem: "was deleted by somebody else since an interrupted run had created it"}
-	case live.GetAnnotations()[migration.MarkAnnotation] != mark:
+	case live.GetAnnotations()[a.Writer.Names.Mark()] != mark:
 		return "", &write.ChangedError{Ref: ref, Problem: "exists already and was not made by this run; it is left alone"}
 	}
 	// It may have been edited since: no hash of what it is now, so that an undo compares

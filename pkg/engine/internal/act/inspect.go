@@ -48,7 +48,7 @@ func (a *Actor) isMade(ctx context.Context, e *journal.Entry, i int) (made, cert
 		return deleted >= 0 && e.Pre[deleted].Object != nil && e.Steps[deleted].Made && live != nil && live.GetUID() != e.Pre[deleted].Object.GetUID(), true, nil
 	case migration.Create:
 		// One that was created and is gone leaves nothing to finish or to undo.
-		return live != nil && live.GetAnnotations()[migration.MarkAnnotation] == a.Recorder.Mark(e, i), true, nil
+		return live != nil && live.GetAnnotations()[a.Writer.Names.Mark()] == a.Recorder.Mark(e, i), true, nil
 	case migration.Delete:
 		if pre == nil {
 			return false, true, nil

@@ -20,8 +20,8 @@ import (
 // nudgePause is how long the owner of a stuck deletion has to go on with it after an update.
 const nudgePause = time.Second
 
-// nudgeAnnotation is what is written on an object whose deletion is stuck.
-const nudgeAnnotation = migration.LabelPrefix + "touched"
+// nudgeKey is of the annotation that is written on an object whose deletion is stuck.
+const nudgeKey = "touched"
 
 // alreadyReplaced says whether the object that change i is for was deleted already by
 // a later change of the unit, in an earlier attempt.
@@ -147,7 +147,7 @@ func (a *Actor) isRecreated(e *journal.Entry, i int, live *unstructured.Unstruct
 	// What a nudge wrote is no difference.
 	live = live.DeepCopy()
 	annotations := live.GetAnnotations()
-	delete(annotations, nudgeAnnotation)
+	delete(annotations, a.Writer.Names.Key(nudgeKey))
 	live.SetAnnotations(annotations)
 	return journal.IsRecreated(a.Recorder, e, i, live)
 }
@@ -217,7 +217,7 @@ func (a *Actor) Nudging(ctx context.Context, w *wait.Waiter, ch *migration.Chang
 			}
 			a.Log.Info("its deletion is stuck; updating an annotation so that its controller looks again", zap.String("object", ch.Ref.String()))
 			err := a.Writer.PatchExactly(watching, ch.Ref, live.GetUID(), map[string]any{
-				"annotations": map[string]any{nudgeAnnotation: time.Now().UTC().Format(time.RFC3339Nano)},
+				"annotations": map[string]any{a.Writer.Names.Key(nudgeKey): time.Now().UTC().Format(time.RFC3339Nano)},
 			})
 			if err != nil && watching.Err() == nil {
 				a.Log.Warn("cannot update its annotation", zap.String("object", ch.Ref.String()), zap.Error(err))

@@ -24,7 +24,7 @@ func limited(f migration.Finding, err error, namespace string) (migration.Findin
 	}
 	if large, ok := errors.AsType[*journal.TooLargeError](err); ok {
 		f.ID, f.Command = "object-too-large", migration.Kubectl(large.Ref.Namespace, "get", large.Ref.GroupResource().String(), large.Ref.Name, "-o", "yaml")
-		f.Note = "Make it smaller, or leave it out with the label " + migration.LabelPrefix + "skip=true. Then run the job again. To see it:"
+		f.Note = "Make it smaller, or have the job leave it out, as its documentation says. Then run the job again. To see it:"
 		return f, true
 	}
 	refusal := k8sutil.RefusalOf(err)

@@ -24,11 +24,13 @@ func New(api *enginetest.API, job migration.Job) *act.Actor {
 	log := zap.NewNop()
 	found := findings.New(log)
 	secrets := fake.NewClientset().CoreV1().Secrets("state")
-	rec := &journal.Recorder{Log: log, Journals: &journal.Store{
-		Job: job.Name(), Namespace: "state", Secrets: secrets, Meta: enginetest.Metadata{Secrets: secrets}, Read: enginetest.Direct,
+	ignored := map[string]bool{enginetest.Names.Mark(): true}
+	rec := &journal.Recorder{Log: log, Ignored: ignored, Journals: &journal.Store{
+		Names: enginetest.Names,
+		Job:   job.Name(), Namespace: "state", Secrets: secrets, Meta: enginetest.Metadata{Secrets: secrets}, Read: enginetest.Direct,
 	}}
 	w := &write.Writer{
-		Log: log, Job: job, Client: api, Reader: api, Cluster: api.Cluster(), Findings: found, Read: enginetest.Direct,
+		Log: log, Job: job, Names: enginetest.Names, Ignored: ignored, Client: api, Reader: api, Cluster: api.Cluster(), Findings: found, Read: enginetest.Direct,
 		Notify: func() func(error) { return nil }, Account: &k8sutil.Account{}, Restored: rec.RestoredUID,
 		Guard: func(ctx context.Context) (context.Context, context.CancelFunc, error) {
 			call, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)

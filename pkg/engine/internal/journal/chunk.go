@@ -101,7 +101,7 @@ func (s *Store) appendChunk(ctx context.Context, j *Journal, entries []*Entry) e
 	}
 	s.keep(j.Run, true) // whatever the answer will be
 	index := len(j.All())
-	c := &Chunk{index: index, Name: chunkName(s.Job, j.Run, index), entries: entries, Left: len(entries)}
+	c := &Chunk{index: index, Name: s.chunkName(j.Run, index), entries: entries, Left: len(entries)}
 	c.begun = c.ahead(entries[0].Seq)
 	pieces := divide(packed, room(entries))
 	c.parts = len(pieces) - 1
@@ -124,7 +124,7 @@ func (s *Store) appendChunk(ctx context.Context, j *Journal, entries []*Entry) e
 			}
 			j.Format = journalFormat
 		}
-		if err := s.patch(ctx, chunkName(s.Job, j.Run, 0), "", data); err != nil {
+		if err := s.patch(ctx, s.chunkName(j.Run, 0), "", data); err != nil {
 			return err
 		}
 	}
@@ -174,7 +174,7 @@ func divide(data []byte, first int) [][]byte {
 // phase says whether the others are there.
 func (s *Store) writeChunk(ctx context.Context, j *Journal, c *Chunk, pieces [][]byte) error {
 	own := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: c.Name, Labels: map[string]string{LabelJob: s.Job, LabelRun: j.Run}},
+		ObjectMeta: metav1.ObjectMeta{Name: c.Name, Labels: map[string]string{s.Names.Key(LabelJob): s.Job, s.Names.Key(LabelRun): j.Run}},
 		Data: map[string][]byte{
 			"units": pieces[0], "begun": []byte(strconv.Itoa(c.begun)), "format": []byte(strconv.Itoa(journalFormat)),
 		},
@@ -193,7 +193,7 @@ func (s *Store) writeChunk(ctx context.Context, j *Journal, c *Chunk, pieces [][
 			return fmt.Errorf("cannot encode the journal: %w", err)
 		}
 		own.Data["run"] = header
-		own.Labels[LabelPhase], own.Labels[labelNumber] = string(phase), strconv.Itoa(j.Number)
+		own.Labels[s.Names.Key(LabelPhase)], own.Labels[s.Names.Key(labelNumber)] = string(phase), strconv.Itoa(j.Number)
 	}
 	secrets := make([]*corev1.Secret, 0, len(pieces))
 	for i := 1; i < len(pieces); i++ {

@@ -31,12 +31,12 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// Labels of the journal's Secrets, and of the report's ConfigMap.
+// Labels of the journal's Secrets, and of the report's ConfigMap, after the program's domain.
 const (
-	LabelJob    = migration.LabelPrefix + "job"
-	LabelRun    = migration.LabelPrefix + "run"
-	LabelPhase  = migration.LabelPrefix + "phase"
-	labelNumber = migration.LabelPrefix + "number"
+	LabelJob    = "job"
+	LabelRun    = "run"
+	LabelPhase  = "phase"
+	labelNumber = "number"
 )
 
 // Phase of a journal, in a label of its first Secret.
@@ -242,6 +242,7 @@ func (j *Journal) Changes() []migration.Change {
 
 // Store is the store of one job's journals.
 type Store struct {
+	Names          migration.Names
 	Job, Namespace string
 	Secrets        corev1client.SecretInterface
 	Meta           metadata.ResourceInterface
@@ -336,16 +337,16 @@ func (s *Store) AllClosed() bool {
 // Past is what the journals of all jobs tell: which jobs have an open one, and the
 // highest number.
 func (s *Store) Past(ctx context.Context) (open []string, highest int, err error) {
-	list, err := s.Metadata(ctx, LabelJob+","+LabelPhase)
+	list, err := s.Metadata(ctx, s.Names.Key(LabelJob)+","+s.Names.Key(LabelPhase))
 	if err != nil {
 		return nil, 0, err
 	}
 	for i := range list {
 		labels := list[i].Labels
-		if slices.Contains(OpenPhases, Phase(labels[LabelPhase])) {
-			open = append(open, labels[LabelJob])
+		if slices.Contains(OpenPhases, Phase(labels[s.Names.Key(LabelPhase)])) {
+			open = append(open, labels[s.Names.Key(LabelJob)])
 		}
-		if n, err := strconv.Atoi(labels[labelNumber]); err == nil {
+		if n, err := strconv.Atoi(labels[s.Names.Key(labelNumber)]); err == nil {
 			highest = max(highest, n)
 		}
 	}
@@ -354,22 +355,22 @@ func (s *Store) Past(ctx context.Context) (open []string, highest int, err error
 
 // runs lists the metadata of the job's journals.
 func (s *Store) runs(ctx context.Context) ([]*stored, error) {
-	list, err := s.Metadata(ctx, LabelJob+"="+s.Job+","+LabelRun)
+	list, err := s.Metadata(ctx, s.Names.Key(LabelJob)+"="+s.Job+","+s.Names.Key(LabelRun))
 	if err != nil {
 		return nil, err
 	}
 	byRun := map[string]*stored{}
 	for i := range list {
-		run := list[i].Labels[LabelRun]
+		run := list[i].Labels[s.Names.Key(LabelRun)]
 		one := byRun[run]
 		if one == nil {
 			one = &stored{run: run}
 			byRun[run] = one
 		}
-		if p := list[i].Labels[LabelPhase]; p != "" {
+		if p := list[i].Labels[s.Names.Key(LabelPhase)]; p != "" {
 			one.phase = Phase(p)
 		}
-		if n, err := strconv.Atoi(list[i].Labels[labelNumber]); err == nil {
+		if n, err := strconv.Atoi(list[i].Labels[s.Names.Key(labelNumber)]); err == nil {
 			s.Highest = max(s.Highest, n)
 		}
 	}
@@ -377,7 +378,7 @@ func (s *Store) runs(ctx context.Context) ([]*stored, error) {
 	for _, run := range slices.Sorted(maps.Keys(byRun)) {
 		one := byRun[run]
 		if one.phase == "" {
-			return nil, s.damaged(run, chunkName(s.Job, run, 0))
+			return nil, s.damaged(run, s.chunkName(run, 0))
 		}
 		runs = append(runs, one)
 	}
@@ -386,7 +387,7 @@ func (s *Store) runs(ctx context.Context) ([]*stored, error) {
 
 func (s *Store) header(ctx context.Context, one *stored) (h Header, found bool, err error) {
 	// A list: no account needs to get Secrets in addition.
-	list, err := s.List(ctx, LabelJob+"="+s.Job+","+LabelRun+"="+one.run+","+LabelPhase)
+	list, err := s.List(ctx, Selects(s.Names, s.Job, one.run)+","+s.Names.Key(LabelPhase))
 	if err != nil || len(list) == 0 {
 		return h, false, err
 	}
@@ -400,7 +401,10 @@ func (s *Store) header(ctx context.Context, one *stored) (h Header, found bool, 
 }
 
 // DamagedError says that a Secret of a journal is missing.
-type DamagedError struct{ job, run, namespace, missing string }
+type DamagedError struct {
+	names                        migration.Names
+	job, run, namespace, missing string
+}
 
 func (e *DamagedError) Error() string {
 	return fmt.Sprintf("the journal of run %s of %s is damaged: Secret %s/%s is missing", e.run, e.job, e.namespace, e.missing)
@@ -410,13 +414,18 @@ func (e *DamagedError) Error() string {
 func (e *DamagedError) Advice() migration.Advice {
 	return migration.Advice{
 		Note: fmt.Sprintf("Restore that Secret from a backup. Without one, no command can undo the run. Check the objects with the annotation %s=%s/…, and delete the journal:",
-			migration.MarkAnnotation, e.run),
-		Command: migration.Kubectl(e.namespace, "delete", "secrets", "-l", LabelRun+"="+e.run),
+			e.names.Mark(), e.run),
+		Command: migration.Kubectl(e.namespace, "delete", "secrets", "-l", e.names.Key(LabelRun)+"="+e.run),
 	}
 }
 
 func (s *Store) damaged(run, missing string) error {
-	return k8sutil.Permanent(&DamagedError{s.Job, run, s.Namespace, missing})
+	return k8sutil.Permanent(&DamagedError{s.Names, s.Job, run, s.Namespace, missing})
+}
+
+// Selects is the label selector of the Secrets of one run.
+func Selects(names migration.Names, job, run string) string {
+	return names.Key(LabelJob) + "=" + job + "," + names.Key(LabelRun) + "=" + run
 }
 
 // Metadata lists the metadata of Secrets: their data may be large.
@@ -472,7 +481,7 @@ func (s *Store) List(ctx context.Context, selector string) ([]corev1.Secret, err
 
 // Load reads a whole journal. It is an error if a Secret of it is missing.
 func (s *Store) Load(ctx context.Context, h Header, p Phase) (*Journal, error) {
-	list, err := s.List(ctx, LabelJob+"="+s.Job+","+LabelRun+"="+h.Run)
+	list, err := s.List(ctx, Selects(s.Names, s.Job, h.Run))
 	if err != nil {
 		return nil, err
 	}
@@ -487,7 +496,7 @@ func (s *Store) Load(ctx context.Context, h Header, p Phase) (*Journal, error) {
 	j := &Journal{Header: h, Phase: p}
 	// What was written as the number of chunks may be one behind what there is: the
 	// chunk comes first.
-	if first := byName[chunkName(s.Job, h.Run, 0)]; first != nil {
+	if first := byName[s.chunkName(h.Run, 0)]; first != nil {
 		if n, err := strconv.Atoi(string(first.Data["chunks"])); err == nil {
 			last = max(last, n-1)
 		}
@@ -495,7 +504,7 @@ func (s *Store) Load(ctx context.Context, h Header, p Phase) (*Journal, error) {
 		j.Undone, _ = strconv.Atoi(string(first.Data["undone"]))
 	}
 	for i := 0; i <= last; i++ {
-		name := chunkName(s.Job, h.Run, i)
+		name := s.chunkName(h.Run, i)
 		secret := byName[name]
 		if secret == nil {
 			return nil, s.damaged(h.Run, name)
@@ -641,8 +650,8 @@ func (s *Store) loadChunk(ctx context.Context, h Header, c *Chunk) (*Chunk, erro
 	return s.readChunk(h, c.index, byName[c.Name], byName)
 }
 
-func chunkName(job, run string, i int) string {
-	return fmt.Sprintf("eventmesh-migration-%s-%s-%04d", job, run, i)
+func (s *Store) chunkName(run string, i int) string {
+	return fmt.Sprintf("%s-%s-%s-%04d", s.Names.Program, s.Job, run, i)
 }
 
 // chunkIndex reads the index off the name of a chunk's own Secret; false for its
@@ -763,7 +772,7 @@ func (s *Store) patch(ctx context.Context, name string, p Phase, data map[string
 		patch["data"] = data
 	}
 	if p != "" {
-		patch["metadata"] = map[string]any{"labels": map[string]string{LabelPhase: string(p)}}
+		patch["metadata"] = map[string]any{"labels": map[string]string{s.Names.Key(LabelPhase): string(p)}}
 	}
 	raw, err := json.Marshal(patch)
 	if err != nil {
@@ -807,7 +816,7 @@ func (s *Store) Prune(ctx context.Context) error {
 
 // discard deletes the journal of a run.
 func discard(ctx context.Context, s *Store, run string) error {
-	list, err := s.Metadata(ctx, LabelJob+"="+s.Job+","+LabelRun+"="+run)
+	list, err := s.Metadata(ctx, Selects(s.Names, s.Job, run))
 	if err != nil {
 		return err
 	}

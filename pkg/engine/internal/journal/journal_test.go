@@ -27,7 +27,7 @@ import (
 // fakeJournals is a store of journals without a cluster.
 func fakeJournals() *Store {
 	secrets := fake.NewClientset().CoreV1().Secrets("state")
-	return &Store{Job: "job", Namespace: "state", Secrets: secrets, Meta: enginetest.Metadata{Secrets: secrets}, Read: enginetest.Direct, Write: enginetest.Direct}
+	return &Store{Names: enginetest.Names, Job: "job", Namespace: "state", Secrets: secrets, Meta: enginetest.Metadata{Secrets: secrets}, Read: enginetest.Direct, Write: enginetest.Direct}
 }
 
 // journaledUnits appends one chunk of units that each create or patch one object.
@@ -230,8 +230,8 @@ func (s *Store) former(t *testing.T, units any, format int) {
 	const run = "20200301100000.000-abcde"
 	_, err = s.Secrets.Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: chunkName("job", run, 0), Namespace: "state",
-			Labels: map[string]string{LabelJob: "job", LabelRun: run, LabelPhase: string(PhaseForward)},
+			Name: s.chunkName(run, 0), Namespace: "state",
+			Labels: map[string]string{s.Names.Key(LabelJob): "job", s.Names.Key(LabelRun): run, s.Names.Key(LabelPhase): string(PhaseForward)},
 		},
 		Data: map[string][]byte{
 			"run":   fmt.Appendf(nil, `{"format":%d,"job":"job","run":"%s","version":"v9","startedAt":"2020-03-01T10:00:00Z","parallelism":2}`, format, run),
@@ -365,10 +365,10 @@ func TestDamagedJournal(t *testing.T) {
 		reason  string
 		missing func(run string) string
 	}{
-		"First":  {"the first one, which says what the run is", func(run string) string { return chunkName("job", run, 0) }},
-		"Middle": {"one in the middle", func(run string) string { return chunkName("job", run, 1) }},
-		"Last":   {"the last one: the first knows how many there are", func(run string) string { return chunkName("job", run, 3) }},
-		"Part":   {"M30: a further part of a large one", func(run string) string { return partName(chunkName("job", run, 2), 1) }},
+		"First":  {"the first one, which says what the run is", func(run string) string { return s.chunkName(run, 0) }},
+		"Middle": {"one in the middle", func(run string) string { return s.chunkName(run, 1) }},
+		"Last":   {"the last one: the first knows how many there are", func(run string) string { return s.chunkName(run, 3) }},
+		"Part":   {"M30: a further part of a large one", func(run string) string { return partName(s.chunkName(run, 2), 1) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			missing := tc.missing(j.Run)
@@ -384,7 +384,7 @@ func TestDamagedJournal(t *testing.T) {
 				_, err = s.Load(t.Context(), found[0].Header, found[0].Phase)
 			}
 			damaged, ok := errors.AsType[*DamagedError](err)
-			if !ok || damaged.missing != missing || !strings.Contains(damaged.Advice().Command, "kubectl -n state delete secrets -l "+LabelRun+"="+j.Run) {
+			if !ok || damaged.missing != missing || !strings.Contains(damaged.Advice().Command, "kubectl -n state delete secrets -l "+s.Names.Key(LabelRun)+"="+j.Run) {
 				t.Errorf("%s: %v", tc.reason, err)
 			}
 			if _, err := s.Secrets.Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// Mark is the value of migration.MarkAnnotation for one change.
+// Mark is the value of the mark for one change: see migration.Names.
 func (rec *Recorder) Mark(e *Entry, i int) string {
 	return fmt.Sprintf("%s/%d/%d", rec.Journal.Run, e.Seq, i)
 }
@@ -275,7 +275,7 @@ func (rec *Recorder) Made(obj *unstructured.Unstructured) bool {
 
 // creatorOf finds the change of the journal that created an object, by its mark.
 func (rec *Recorder) creatorOf(obj *unstructured.Unstructured) (*Entry, int) {
-	run, number, _ := strings.Cut(obj.GetAnnotations()[migration.MarkAnnotation], "/")
+	run, number, _ := strings.Cut(obj.GetAnnotations()[rec.Journals.Names.Mark()], "/")
 	seq, change, _ := strings.Cut(number, "/")
 	n, err := strconv.Atoi(seq)
 	if err != nil || run != rec.Journal.Run {

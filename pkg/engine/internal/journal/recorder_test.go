@@ -62,7 +62,7 @@ func TestGoesOn(t *testing.T) {
 func TestMade(t *testing.T) {
 	planned := enginetest.Object(t, `{"metadata":{"namespace":"shop","name":"a"},"spec":{"x":"1"}}`)
 	created := planned.DeepCopy()
-	created.SetAnnotations(map[string]string{migration.MarkAnnotation: "run-1/0/0"})
+	created.SetAnnotations(map[string]string{enginetest.Names.Mark(): "run-1/0/0"})
 	with := func(change func(*unstructured.Unstructured)) *unstructured.Unstructured {
 		obj := created.DeepCopy()
 		change(obj)
@@ -74,13 +74,13 @@ func TestMade(t *testing.T) {
 		live   *unstructured.Unstructured
 		want   bool
 	}{
-		"AsCreated":    {"with the hash of what was created", patch.Hash(created, nil), created, true},
+		"AsCreated":    {"with the hash of what was created", patch.Hash(created, map[string]bool{enginetest.Names.Mark(): true}), created, true},
 		"NoHash":       {"without one, it is compared with the plan", "", created, true},
-		"Edited":       {"edited since", patch.Hash(created, nil), with(func(o *unstructured.Unstructured) { _ = unstructured.SetNestedField(o.Object, "2", "spec", "x") }), false},
+		"Edited":       {"edited since", patch.Hash(created, map[string]bool{enginetest.Names.Mark(): true}), with(func(o *unstructured.Unstructured) { _ = unstructured.SetNestedField(o.Object, "2", "spec", "x") }), false},
 		"EditedNoHash": {"edited since, and the hash was lost with the process", "", with(func(o *unstructured.Unstructured) { _ = unstructured.SetNestedField(o.Object, "2", "spec", "x") }), false},
 		"Labelled":     {"a label is an edit", "", with(func(o *unstructured.Unstructured) { o.SetLabels(map[string]string{"a": "1"}) }), false},
 		"OtherRun": {"another run's", "", with(func(o *unstructured.Unstructured) {
-			o.SetAnnotations(map[string]string{migration.MarkAnnotation: "run-0/0/0"})
+			o.SetAnnotations(map[string]string{enginetest.Names.Mark(): "run-0/0/0"})
 		}), false},
 		"NoMark": {"somebody else's", "", planned, false},
 		"Copied": {"a copy under another name carries the mark, too", "", with(func(o *unstructured.Unstructured) { o.SetName("b") }), false},
@@ -88,7 +88,7 @@ func TestMade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := entryWith("?", "+", migration.Change{Verb: migration.Create, Ref: enginetest.Ref("Thing", "a"), Object: planned})
 			e.Steps[0].hash = tc.hash
-			rec := &Recorder{Journal: &Journal{Header: Header{Run: "run-1"}, chunks: []*Chunk{e.Chunk}}}
+			rec := &Recorder{Ignored: map[string]bool{enginetest.Names.Mark(): true}, Journals: &Store{Names: enginetest.Names}, Journal: &Journal{Header: Header{Run: "run-1"}, chunks: []*Chunk{e.Chunk}}}
 			if got := rec.Made(tc.live); got != tc.want {
 				t.Errorf("%s: got %t", tc.reason, got)
 			}

@@ -6,13 +6,11 @@ import (
 	"slices"
 
 	coordinationapi "k8s.io/api/coordination/v1"
-
-	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// holderAnnotation says in words that people know who holds the Lease. The lock itself is
-// held by its identity alone.
-const holderAnnotation = migration.LabelPrefix + "holder"
+// holderKey is of the annotation that says in words that people know who holds the Lease. The lock
+// itself is held by its identity alone.
+const holderKey = "holder"
 
 // About is what people are told of a holder. None of it is secret.
 type About struct {
@@ -32,7 +30,7 @@ type introduction struct {
 // introduce writes who holds the Lease, and removes that when nobody does.
 func (l *Lock) introduce(lease *coordinationapi.Lease, holder string) {
 	if holder != l.identity {
-		delete(lease.Annotations, holderAnnotation)
+		delete(lease.Annotations, l.names.Key(holderKey))
 		return
 	}
 	about := l.About
@@ -48,13 +46,13 @@ func (l *Lock) introduce(lease *coordinationapi.Lease, holder string) {
 	if lease.Annotations == nil {
 		lease.Annotations = map[string]string{}
 	}
-	lease.Annotations[holderAnnotation] = string(raw)
+	lease.Annotations[l.names.Key(holderKey)] = string(raw)
 }
 
 // Introduced is what the holder of the Lease as seen says of itself, empty if it says nothing.
 func (l *Lock) Introduced() About {
 	var said introduction
-	if l.Live == nil || l.Seen == nil || json.Unmarshal([]byte(l.Live.Annotations[holderAnnotation]), &said) != nil || said.Identity != l.Seen.HolderIdentity {
+	if l.Live == nil || l.Seen == nil || json.Unmarshal([]byte(l.Live.Annotations[l.names.Key(holderKey)]), &said) != nil || said.Identity != l.Seen.HolderIdentity {
 		return About{}
 	}
 	return said.About

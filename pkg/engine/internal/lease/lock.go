@@ -15,10 +15,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
-
-// LeaseName is that of the one Lease of all writing processes.
-const LeaseName = "eventmesh-migration"
 
 // CallTimeout bounds one API call; with a short lease, what is left of it does.
 const CallTimeout = 20 * time.Second
@@ -84,6 +82,7 @@ func GoneIn(err error, gone *k8sutil.AccountGoneError) error {
 // monotonic one, which nobody can set but which stops while the machine is suspended,
 // and the wall clock, which goes on.
 type Lock struct {
+	names               migration.Names
 	client              coordinationv1.LeaseInterface
 	namespace, identity string
 	log                 *zap.Logger
@@ -128,18 +127,18 @@ type Lock struct {
 }
 
 // New returns a lock that is not held. It keeps the Lease for duration at a time.
-func New(client coordinationv1.CoordinationV1Interface, namespace, identity string, duration time.Duration, log *zap.Logger,
+func New(client coordinationv1.CoordinationV1Interface, names migration.Names, namespace, identity string, duration time.Duration, log *zap.Logger,
 	read func(context.Context, func(context.Context) error) error, account *k8sutil.Account,
 ) *Lock {
 	return &Lock{
-		client: client.Leases(namespace), namespace: namespace, identity: identity, log: log, read: read, account: account,
+		names: names, client: client.Leases(namespace), namespace: namespace, identity: identity, log: log, read: read, account: account,
 		marks: map[string]bool{}, working: map[string]bool{}, turn: make(chan struct{}, 1),
 		holding: holding{duration: duration, renewed: make(chan struct{}), over: make(chan struct{})},
 	}
 }
 
 // String is where the Lease is.
-func (l *Lock) String() string { return l.namespace + "/" + LeaseName }
+func (l *Lock) String() string { return l.namespace + "/" + l.names.Program }
 
 func (l *Lock) enter() { l.turn <- struct{}{} }
 
@@ -153,7 +152,7 @@ func (l *Lock) isOurs() bool { return l.Seen != nil && l.Seen.HolderIdentity == 
 // still true.
 func (l *Lock) Peek(ctx context.Context) error {
 	return l.read(ctx, func(ctx context.Context) error {
-		live, err := l.client.Get(ctx, LeaseName, metav1.GetOptions{})
+		live, err := l.client.Get(ctx, l.names.Program, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 			l.Live, l.Seen, l.seenAt = nil, nil, time.Now()
@@ -258,12 +257,12 @@ func (l *Lock) take(highest int) *resourcelock.LeaderElectionRecord {
 func (l *Lock) write(ctx context.Context, record *resourcelock.LeaderElectionRecord) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(CallTimeout, l.renewDeadline()))
 	defer cancel()
-	lease := &coordinationapi.Lease{ObjectMeta: metav1.ObjectMeta{Name: LeaseName, Namespace: l.namespace}}
+	lease := &coordinationapi.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.names.Program, Namespace: l.namespace}}
 	if l.Live != nil {
 		lease = l.Live.DeepCopy()
 	}
 	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(record)
-	applyMarks(lease, l.marks, record.RenewTime)
+	applyMarks(lease, l.names, l.marks, record.RenewTime)
 	l.introduce(lease, record.HolderIdentity)
 	err := l.account.Watch(func(ctx context.Context) (err error) {
 		if l.Live != nil {
@@ -295,7 +294,7 @@ func (l *Lock) awaitChange(ctx context.Context, freeAt, giveUp time.Time) error 
 	watchCtx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	w, err := l.client.Watch(watchCtx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", LeaseName).String(),
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", l.names.Program).String(),
 	})
 	if err != nil {
 		if !k8sutil.IsTransient(err) {

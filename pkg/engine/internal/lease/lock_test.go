@@ -17,12 +17,13 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/enginetest"
 )
 
 // fakeLock is the lock of one process, at a Lease without a cluster.
 func fakeLock(client *fake.Clientset, identity string) *Lock {
 	direct := func(ctx context.Context, op func(context.Context) error) error { return op(ctx) }
-	return New(client.CoordinationV1(), "state", identity, 20*time.Second, zap.NewNop(), direct, &k8sutil.Account{})
+	return New(client.CoordinationV1(), enginetest.Names, "state", identity, 20*time.Second, zap.NewNop(), direct, &k8sutil.Account{})
 }
 
 func mustAcquire(t *testing.T, l *Lock) (contended bool) {
@@ -178,13 +179,13 @@ func TestLostLease(t *testing.T) {
 		want LockedError
 	}{
 		"Deleted": {func(t *testing.T, client *fake.Clientset, _ *atomic.Bool) {
-			if err := client.CoordinationV1().Leases("state").Delete(t.Context(), LeaseName, metav1.DeleteOptions{}); err != nil {
+			if err := client.CoordinationV1().Leases("state").Delete(t.Context(), enginetest.Names.Program, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}, LockedError{Lost: true, Deleted: true}},
 		"Taken": {func(t *testing.T, client *fake.Clientset, taken *atomic.Bool) {
 			leases := client.CoordinationV1().Leases("state")
-			live, err := leases.Get(t.Context(), LeaseName, metav1.GetOptions{})
+			live, err := leases.Get(t.Context(), enginetest.Names.Program, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -201,7 +202,7 @@ func TestLostLease(t *testing.T) {
 				// The fake does not compare versions.
 				var taken atomic.Bool
 				client.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
-					return taken.Load(), nil, apierrors.NewConflict(a.GetResource().GroupResource(), LeaseName, errors.New("it was changed"))
+					return taken.Load(), nil, apierrors.NewConflict(a.GetResource().GroupResource(), enginetest.Names.Program, errors.New("it was changed"))
 				})
 				l := fakeLock(client, "a")
 				mustAcquire(t, l)
@@ -227,7 +228,7 @@ func TestMarkSurvivesConflicts(t *testing.T) {
 		client := fake.NewClientset()
 		var conflicts atomic.Int32
 		client.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			return conflicts.Add(-1) >= 0, nil, apierrors.NewConflict(a.GetResource().GroupResource(), LeaseName, errors.New("it was changed"))
+			return conflicts.Add(-1) >= 0, nil, apierrors.NewConflict(a.GetResource().GroupResource(), enginetest.Names.Program, errors.New("it was changed"))
 		})
 		l := fakeLock(client, "a")
 		l.Past = func(context.Context) ([]string, int, error) { return []string{"killed"}, 7, nil }
@@ -268,11 +269,11 @@ func TestTakenMeanwhile(t *testing.T) {
 		answer error
 		fails  bool
 	}{
-		"Conflict":      {apierrors.NewConflict(leases, LeaseName, errors.New("it was changed")), false},
-		"AlreadyExists": {apierrors.NewAlreadyExists(leases, LeaseName), false},
-		"NotFound":      {apierrors.NewNotFound(leases, LeaseName), false},
+		"Conflict":      {apierrors.NewConflict(leases, enginetest.Names.Program, errors.New("it was changed")), false},
+		"AlreadyExists": {apierrors.NewAlreadyExists(leases, enginetest.Names.Program), false},
+		"NotFound":      {apierrors.NewNotFound(leases, enginetest.Names.Program), false},
 		"Busy":          {apierrors.NewTooManyRequestsError("later"), false},
-		"Forbidden":     {apierrors.NewForbidden(leases, LeaseName, errors.New("no")), true},
+		"Forbidden":     {apierrors.NewForbidden(leases, enginetest.Names.Program, errors.New("no")), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -24,21 +24,22 @@ import (
 // that has to be created again gets the marks of all open journals. Who may read
 // journals believes them.
 
-// markPrefix begins the annotation of a job: the job's name follows. Its value is
-// since when.
-const markPrefix = migration.LabelPrefix + "open-"
+// markKey begins the annotation of a job, after the program's domain: the job's name follows. Its
+// value is since when.
+const markKey = "open-"
 
 // applyMarks puts on the Lease the marks that are to be there.
-func applyMarks(lease *coordinationapi.Lease, marks map[string]bool, now metav1.Time) {
+func applyMarks(lease *coordinationapi.Lease, names migration.Names, marks map[string]bool, now metav1.Time) {
 	for job, open := range marks {
-		switch _, there := lease.Annotations[markPrefix+job]; {
+		key := names.Key(markKey + job)
+		switch _, there := lease.Annotations[key]; {
 		case open && !there:
 			if lease.Annotations == nil {
 				lease.Annotations = map[string]string{}
 			}
-			lease.Annotations[markPrefix+job] = now.UTC().Format(time.RFC3339)
+			lease.Annotations[key] = now.UTC().Format(time.RFC3339)
 		case !open:
-			delete(lease.Annotations, markPrefix+job)
+			delete(lease.Annotations, key)
 		}
 	}
 }
@@ -80,7 +81,7 @@ func (l *Lock) setMark(job string, open bool) {
 func (l *Lock) isOnLease(job string) bool {
 	l.enter()
 	defer l.leave()
-	return l.Live != nil && l.Live.Annotations[markPrefix+job] != ""
+	return l.Live != nil && l.Live.Annotations[l.names.Key(markKey+job)] != ""
 }
 
 // IsMarked says whether the Lease as seen says that a run of the job is open, or will
@@ -108,7 +109,7 @@ func (l *Lock) OpenRuns() []OpenRun {
 	}
 	var open []OpenRun
 	for _, key := range slices.Sorted(maps.Keys(l.Live.Annotations)) {
-		if job, ok := strings.CutPrefix(key, markPrefix); ok {
+		if job, ok := strings.CutPrefix(key, l.names.Key(markKey)); ok {
 			since, _ := time.Parse(time.RFC3339, l.Live.Annotations[key]) // a mark counts, whatever somebody made of it
 			open = append(open, OpenRun{job, since})
 		}

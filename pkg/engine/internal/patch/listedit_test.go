@@ -40,7 +40,7 @@ func TestAsPlanned(t *testing.T) {
 		live   string
 		want   bool
 	}{
-		"AsMade":     {"as it was created, with our mark and what the server adds", `{"metadata":{"name":"n","resourceVersion":"7","labels":{"a":"1"},"annotations":{"` + migration.MarkAnnotation + `":"r/0/0"}},"spec":{"x":1,"list":[{"n":"a"}],"default":true},"status":{"y":1}}`, true},
+		"AsMade":     {"as it was created, with our mark and what the server adds", `{"metadata":{"name":"n","resourceVersion":"7","labels":{"a":"1"},"annotations":{"` + enginetest.Names.Mark() + `":"r/0/0"}},"spec":{"x":1,"list":[{"n":"a"}],"default":true},"status":{"y":1}}`, true},
 		"Default":    {"what the API server adds inside a list", `{"metadata":{"name":"n","generation":1,"labels":{"a":"1"}},"spec":{"x":1,"list":[{"n":"a","added":true}]}}`, true},
 		"Generation": {"the same, and somebody has changed the spec since", `{"metadata":{"name":"n","generation":2,"labels":{"a":"1"}},"spec":{"x":1,"list":[{"n":"a","added":true}]}}`, false},
 		"Labelled":   {"a generation says nothing of labels", `{"metadata":{"name":"n","generation":1,"labels":{"b":"1"}},"spec":{"x":1,"list":[{"n":"a"}]}}`, false},
@@ -53,7 +53,7 @@ func TestAsPlanned(t *testing.T) {
 		"Owner":      {"an owner that somebody added", `{"metadata":{"name":"n","labels":{"a":"1"},"ownerReferences":[{"apiVersion":"v1","kind":"K","name":"n","uid":"u"}]},"spec":{"x":1,"list":[{"n":"a"}]}}`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := AsPlanned(enginetest.Object(t, tc.live), enginetest.Object(t, planned), map[string]bool{"webhook": true}); got != tc.want {
+			if got := AsPlanned(enginetest.Object(t, tc.live), enginetest.Object(t, planned), map[string]bool{"webhook": true, enginetest.Names.Mark(): true}); got != tc.want {
 				t.Errorf("%s: got %t", tc.reason, got)
 			}
 		})

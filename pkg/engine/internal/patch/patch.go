@@ -18,7 +18,9 @@ import (
 
 // content returns what people edit of an object: everything but status and
 // the metadata that the server owns; of owner references without UID, since an
-// owner that was restored has a new one.
+// owner that was restored has a new one. Ignored are labels, annotations and (with
+// migration.IgnoredSpec) fields that do not count: those that controllers own, and the
+// mark of the program.
 func content(obj *unstructured.Unstructured, ignored map[string]bool) map[string]any {
 	content := map[string]any{}
 	for key, value := range obj.Object {
@@ -34,7 +36,7 @@ func content(obj *unstructured.Unstructured, ignored map[string]bool) map[string
 	keep := func(all map[string]string) map[string]any {
 		kept := map[string]any{}
 		for key, value := range all {
-			if !ignored[key] && key != migration.MarkAnnotation {
+			if !ignored[key] {
 				kept[key] = value
 			}
 		}

@@ -103,13 +103,13 @@ func TestHashOf(t *testing.T) {
 		"Ignored":      {"a key that a webhook owns", `{"metadata":{"labels":{"a":"1"},"annotations":{"n":"1","webhook":"w"}},"spec":{"x":1}}`, true},
 		"IgnoredField": {"a field of the spec that a controller owns", `{"metadata":{"labels":{"a":"1"},"annotations":{"n":"1"}},"spec":{"x":1,"listed":[{"uid":"u"}]}}`, true},
 		"OtherField":   {"an edit: the field is ignored in the spec only", `{"metadata":{"labels":{"a":"1"},"annotations":{"n":"1"}},"spec":{"x":1},"listed":[1]}`, false},
-		"Mark":         {"our own mark", `{"metadata":{"labels":{"a":"1"},"annotations":{"n":"1","` + migration.MarkAnnotation + `":"r/0/0"}},"spec":{"x":1}}`, true},
+		"Mark":         {"our own mark", `{"metadata":{"labels":{"a":"1"},"annotations":{"n":"1","` + enginetest.Names.Mark() + `":"r/0/0"}},"spec":{"x":1}}`, true},
 		"Spec":         {"an edit", `{"metadata":{"labels":{"a":"1"},"annotations":{"n":"1"}},"spec":{"x":2}}`, false},
 		"Label":        {"an edit", `{"metadata":{"labels":{"a":"2"},"annotations":{"n":"1"}},"spec":{"x":1}}`, false},
 		"Owner":        {"an edit", `{"metadata":{"labels":{"a":"1"},"annotations":{"n":"1"},"ownerReferences":[{"apiVersion":"v1","kind":"K","name":"n","uid":"u"}]},"spec":{"x":1}}`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ignored := map[string]bool{"webhook": true, migration.IgnoredSpec + "listed": true}
+			ignored := map[string]bool{"webhook": true, enginetest.Names.Mark(): true, migration.IgnoredSpec + "listed": true}
 			if got := Hash(enginetest.Object(t, base), ignored) == Hash(enginetest.Object(t, tc.other), ignored); got != tc.equal {
 				t.Errorf("%s: equal is %t", tc.reason, got)
 			}

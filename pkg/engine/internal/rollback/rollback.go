@@ -605,7 +605,7 @@ func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *m
 
 // showJournal is the command that shows the journal of the run.
 func (v *Rollback) showJournal() string {
-	return migration.Kubectl(v.r.StateNamespace, "get", "secrets", "-l", journal.LabelRun+"="+v.r.Recorder.Journal.Run)
+	return migration.Kubectl(v.r.StateNamespace, "get", "secrets", "-l", v.r.Writer.Names.Key(journal.LabelRun)+"="+v.r.Recorder.Journal.Run)
 }
 
 func (v *Rollback) count(n *int) {
@@ -631,7 +631,7 @@ func (v *Rollback) Change(ctx context.Context, e *journal.Entry, i int) (string,
 		return "", nil
 	case ch.Verb == migration.Create:
 		return v.deleteCreated(ctx, ch.Ref, func(live *unstructured.Unstructured) (bool, error) {
-			if live.GetAnnotations()[migration.MarkAnnotation] != v.r.Recorder.Mark(e, i) {
+			if live.GetAnnotations()[v.r.Writer.Names.Mark()] != v.r.Recorder.Mark(e, i) {
 				return false, nil // ours is gone, this is somebody else's
 			}
 			if v.r.Recorder.Unedited(e, i, live) {

@@ -121,7 +121,7 @@ func (w *Writer) CreateOnce(ctx context.Context, ref migration.Ref, obj *unstruc
 			return fmt.Errorf("%w (and then it did not exist)", k8sutil.Retryable(answer))
 		case err != nil:
 			return err
-		case mark != "" && live.GetAnnotations()[migration.MarkAnnotation] == mark,
+		case mark != "" && live.GetAnnotations()[w.Names.Mark()] == mark,
 			mark == "" && patch.Holds(live, obj) && live.GetDeletionTimestamp() == nil:
 			existed = first
 			return nil
@@ -460,6 +460,8 @@ func Look(ctx context.Context, client dynamic.ResourceInterface, name string, su
 type Writer struct {
 	Log *zap.Logger
 	Job migration.Job
+	// Names are those of the program.
+	Names migration.Names
 	// client writes, reader cannot.
 	Client, Reader dynamic.Interface
 	Cluster        *migration.Cluster

@@ -38,7 +38,7 @@ func thing(value string) *unstructured.Unstructured { return enginetest.Make("Th
 
 func marked(value, mark string) *unstructured.Unstructured {
 	obj := thing(value)
-	obj.SetAnnotations(map[string]string{migration.MarkAnnotation: mark})
+	obj.SetAnnotations(map[string]string{enginetest.Names.Mark(): mark})
 	return obj
 }
 
