@@ -330,10 +330,18 @@ func (a *app) inspect(work func(context.Context, *cli.Connection, *engine.Engine
 
 func (a *app) tell(err error) { fmt.Fprintf(a.Stderr, "%s: %v\n", a.name, err) }
 
+// canConfirm is nil if there is a person at a terminal.
+func (a *app) canConfirm(flag string) error {
+	if f, ok := a.in.(*os.File); !ok || !a.IsTerminal(f) {
+		return cli.Usage("confirmation needed, and nobody is there to answer: use " + flag)
+	}
+	return nil
+}
+
 // confirm asks a person. Without a terminal it cannot.
 func (a *app) confirm(question, flag string) (bool, error) {
-	if f, ok := a.in.(*os.File); !ok || !a.IsTerminal(f) {
-		return false, cli.Usage("confirmation needed, and nobody is there to answer: use " + flag)
+	if err := a.canConfirm(flag); err != nil {
+		return false, err
 	}
 	fmt.Fprintf(a.Stderr, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(a.in).ReadString('\n')
@@ -428,9 +436,33 @@ prints its own report. A link to this program with the name of a job does the sa
 					return nil
 				}
 			}
-			return cli.Usage(fmt.Sprintf("unknown job %q (valid: %s)", args[0], strings.Join(jobNames(a.jobs), ", ")))
+			return unknownJob(a, args[0])
 		},
 	}
+}
+
+// unknownJob refuses the name of a job.
+func unknownJob(a *app, name string) error {
+	valid, meant := jobNames(a.jobs), ""
+	if near := similarTo(name, valid); len(near) > 0 {
+		meant = "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return cli.Usage(fmt.Sprintf("unknown job %q%s (valid: %s)", name, meant, strings.Join(valid, ", ")))
+}
+
+// similarTo are the names that a mistyped one may mean, by the rule for commands.
+func similarTo(name string, names []string) []string {
+	all := &cobra.Command{SuggestionsMinimumDistance: 3}
+	var near []string
+	for _, known := range names {
+		all.AddCommand(&cobra.Command{Use: known, Run: func(*cobra.Command, []string) {}})
+		if strings.Contains(known, strings.ToLower(name)) {
+			near = append(near, known)
+		}
+	}
+	near = append(near, all.SuggestionsFor(name)...)
+	slices.Sort(near)
+	return slices.Compact(near)
 }
 
 func jobNames(jobs []jobmanager.Registration) []string {

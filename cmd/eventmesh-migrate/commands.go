@@ -305,7 +305,7 @@ func agreed(a *app, question string) (bool, error) {
 	ok, err := a.confirm(question, "--yes")
 	if err == nil && !ok {
 		fmt.Fprintln(a.Stderr, "Nothing was changed.")
-		a.code = migration.ExitFailed
+		a.code = migration.ExitOK // it was what the person wanted
 	}
 	return ok, err
 }
@@ -377,106 +377,6 @@ func pending(r *jobmanager.Report) int {
 		}
 	}
 	return migration.ExitOK
-}
-
-func undoCommand(a *app) *cobra.Command {
-	yes := false
-	var s *jobmanager.Selection
-	cmd := &cobra.Command{
-		Use: "undo [JOB]", Short: "Undo the newest run of a job, finished or interrupted",
-		Long: `Undo the newest run of a job that is not undone yet, finished or interrupted. The
-journal of the run is in the cluster; any version of this program may have written
-it. Objects that were edited since the run are left as they are. Objects that carry
-live events are protected. The report names both.
-
---phase, --component and --job select several jobs. They are undone in the reverse
-order of run, until one fails. Of each job, the newest run is undone. Of a job that
-belongs to both phases, it is one run for each phase.`,
-		Example: "  {name} undo trigger-sync\n  {name} undo httpsource-sync --yes -o json\n  {name} undo --phase post",
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return jobNames(a.jobs), cobra.ShellCompDirectiveNoFileComp
-		},
-		Args: func(cmd *cobra.Command, args []string) error {
-			selected := slices.ContainsFunc([]string{"component", "phase", "job"}, cmd.Flags().Changed)
-			switch {
-			case len(args) == 0 && !selected:
-				return cli.Usage("name a job (valid: " + strings.Join(jobNames(a.jobs), ", ") + "), or select jobs by --phase or --job")
-			case len(args) > 0 && selected:
-				return cli.Usage("name a job, or select jobs by flags, not both")
-			case len(args) > 1:
-				return cli.Usage("name one job at a time. To undo several in the right order, use --job=" + strings.Join(args, ","))
-			case len(args) == 1 && !slices.Contains(jobNames(a.jobs), args[0]):
-				return cli.Usage(fmt.Sprintf("unknown job %q (valid: %s)", args[0], strings.Join(jobNames(a.jobs), ", ")))
-			}
-			return nil
-		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			c, err := a.connect(false)
-			if err != nil {
-				return err
-			}
-			if !announced(a, c) {
-				return nil
-			}
-			m, err := a.manager(c, nil)
-			if err != nil {
-				return err
-			}
-			jobs := args
-			if len(args) == 0 {
-				if jobs, err = m.UndoOrder(*s); err != nil {
-					return cli.Usage(err.Error())
-				}
-			}
-			if !yes {
-				if ok, err := agreed(a, fmt.Sprintf("Undo the newest run of %s on %s?", strings.Join(jobs, ", then of "), c.Cluster())); !ok {
-					return err
-				}
-			}
-			if len(args) == 0 {
-				return a.work(c, "undo", *s)
-			}
-			var report *migration.Report
-			var failed error
-			code, err := c.Supervise(true, func(ctx context.Context) {
-				report, failed = m.Undo(ctx, args[0])
-			})
-			var broken *jobmanager.JobError
-			switch {
-			case err != nil:
-				a.tell(err)
-				a.code = code
-				return nil
-			case errors.As(failed, &broken):
-				a.tell(failed)
-				a.code = broken.Code
-				return nil
-			case failed != nil:
-				return cli.Usage(failed.Error())
-			}
-			a.code = report.ExitCode()
-			report.Server, report.Context = c.Config.Host, c.Context
-			switch a.output {
-			case formJSON, formYAML:
-				return a.print(report)
-			case formWide:
-				return cli.WriteWide(a.Stdout, report)
-			case formName:
-				return present.WriteNames(a.Stdout, present.Changed(report))
-			default:
-				text := textOf(a, c)
-				_, err := fmt.Fprint(a.Stdout, painter(c.Color)(cli.Text(report, text.cluster, text.options(present.StateOfJob(report, text.caller)))))
-				return err
-			}
-		},
-	}
-	s = a.selection(cmd)
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation.")
-	a.flags(cmd, []string{formText, formWide, formJSON, formYAML, formName}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
-	return cmd
 }
 
 // jobStatus is what is known of a job's runs.

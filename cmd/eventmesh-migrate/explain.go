@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -90,18 +89,11 @@ func listed(entries []runbook.Entry, width int) string {
 
 // unknownID refuses an ID, and names those that are like it.
 func unknownID(a *app, id string) error {
-	// The program's own rule for a command that was mistyped.
-	all := &cobra.Command{SuggestionsMinimumDistance: 3}
-	var near []string
+	ids := make([]string, 0, len(runbook.Entries()))
 	for _, e := range runbook.Entries() {
-		all.AddCommand(&cobra.Command{Use: e.ID, Run: func(*cobra.Command, []string) {}})
-		if strings.Contains(e.ID, strings.ToLower(id)) {
-			near = append(near, e.ID)
-		}
+		ids = append(ids, e.ID)
 	}
-	near = append(near, all.SuggestionsFor(id)...)
-	slices.Sort(near)
-	near = slices.Compact(near)
+	near := similarTo(id, ids)
 	similar := ""
 	if len(near) > 0 {
 		similar = "similar: " + strings.Join(near[:min(len(near), 5)], ", ") + "; "

@@ -82,7 +82,7 @@ func (rp *reporter) snapshot(out outcome) *migration.Report {
 
 // conclude reports how a command ended.
 func (rp *reporter) conclude(ctx context.Context, out outcome) *migration.Report {
-	if rp.command != "plan" && out.result != migration.Locked && rp.lastPublished != out {
+	if rp.command != "plan" && rp.command != "undo-plan" && out.result != migration.Locked && rp.lastPublished != out {
 		rp.publish(ctx, out)
 	}
 	// Publishing took requests, too.

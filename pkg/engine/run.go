@@ -1076,38 +1076,56 @@ func (rp *reporter) refusal(plan *migration.Plan) outcome {
 	return outcome{result: migration.Refused, message: fmt.Sprintf("refused: fix %s and run again; nothing was changed", migration.Count(n, "problem"))}
 }
 
+// nothingToUndo: no run of the job is open or done.
+var nothingToUndo = outcome{result: migration.NothingToDo, message: "there is no run to undo"}
+
+// newest is the beginning of the journal that an undo is for, nil if there is none.
+func newest(ctx context.Context, all *journal.Store) (*journal.OpenJournal, error) {
+	found, err := all.Find(ctx, append(slices.Clone(journal.OpenPhases), journal.PhaseDone)...)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+// tooEarly asks the job why the changes of a journal must not be undone now.
+func (r *run) tooEarly(ctx context.Context, j *journal.Journal) ([]migration.Finding, error) {
+	guard, ok := r.Job.(migration.UndoGuard)
+	if !ok {
+		return nil, nil
+	}
+	return guard.RefuseUndo(ctx, r.Writer.Cluster, j.Changes())
+}
+
+func refusedUndo(reasons []migration.Finding) outcome {
+	return outcome{result: migration.Refused, message: "it is too early to undo this: " + reasons[0].Problem + "; nothing was changed"}
+}
+
 func (r *run) undo(parent context.Context) outcome {
 	ctx, cancel := limited(parent, r.e.opts.Timeout, "the undo", "--timeout")
 	defer cancel()
 	if err := r.lock.Peek(ctx); err != nil {
 		return r.nothingChanged(ctx, err)
 	}
-	newest := func(ctx context.Context) (*journal.OpenJournal, error) {
-		found, err := r.Recorder.Journals.Find(ctx, append(slices.Clone(journal.OpenPhases), journal.PhaseDone)...)
-		if err != nil || len(found) == 0 {
-			return nil, err
-		}
-		return &found[0], nil
-	}
-	found, err := newest(ctx)
+	found, err := newest(ctx, r.Recorder.Journals)
 	switch {
 	case err != nil:
 		return r.nothingChanged(ctx, err)
 	case found == nil:
-		return outcome{result: migration.NothingToDo, message: "there is no run to undo"}
+		return nothingToUndo
 	}
 	contended, err := r.acquire(parent)
 	cancel()
 	ctx, cancel = limited(parent, r.e.opts.Timeout, "the undo", "--timeout")
 	defer cancel()
 	if err == nil && contended {
-		found, err = newest(ctx)
+		found, err = newest(ctx, r.Recorder.Journals)
 	}
 	switch {
 	case err != nil:
 		return r.nothingChanged(ctx, err)
 	case found == nil:
-		return outcome{result: migration.NothingToDo, message: "there is no run to undo"}
+		return nothingToUndo
 	}
 	if r.Recorder.Journal, err = r.Recorder.Journals.Load(ctx, found.Header, found.Phase); err != nil {
 		return r.nothingChanged(ctx, err)
@@ -1116,15 +1134,13 @@ func (r *run) undo(parent context.Context) outcome {
 	for _, e := range r.Recorder.Journal.Entries() {
 		units = append(units, e.Unit)
 	}
-	if guard, ok := r.Job.(migration.UndoGuard); ok {
-		reasons, err := guard.RefuseUndo(ctx, r.Writer.Cluster, r.Recorder.Journal.Changes())
-		if err != nil {
-			return r.nothingChanged(ctx, err)
-		}
-		if len(reasons) > 0 {
-			r.Findings.Add(reasons...)
-			return outcome{result: migration.Refused, message: "it is too early to undo this: " + reasons[0].Problem + "; nothing was changed"}
-		}
+	reasons, err := r.tooEarly(ctx, r.Recorder.Journal)
+	if err != nil {
+		return r.nothingChanged(ctx, err)
+	}
+	if len(reasons) > 0 {
+		r.Findings.Add(reasons...)
+		return refusedUndo(reasons)
 	}
 	missing, err := r.preflight().missing(ctx, units)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
@@ -26,6 +25,7 @@ var (
 // for them; undo asks them.
 func TestTerminal(t *testing.T) {
 	xterm := []string{"TERM=xterm"}
+	question := regexp.MustCompile(`httpsource-sync: run \S+, begun \d+\w+ ago\. Undoing it would delete \d+ of kind HTTPSource\.\s+Undo on https://`)
 	for _, tc := range []struct {
 		reason          string
 		env             []string
@@ -55,8 +55,12 @@ func TestTerminal(t *testing.T) {
 		}
 	}
 
-	screen, code := onTerminal(t, xterm, "n", "undo", "httpsource-sync")
-	if code != migration.ExitFailed || !strings.Contains(screen, "Undo the newest run of httpsource-sync on https://") || !strings.Contains(screen, "Nothing was changed.") {
+	screen, code := onTerminal(t, xterm, "", "undo", "httpsource-sync", "--plan")
+	if code != 0 || !strings.Contains(screen, "delete   HTTPSource kyma-integration/") || !strings.Contains(screen, "To undo: eventmesh-migrate undo httpsource-sync") {
+		t.Errorf("--plan: exit code %d\n%s", code, screen)
+	}
+	screen, code = onTerminal(t, xterm, "n", "undo", "httpsource-sync")
+	if code != 0 || !question.MatchString(screen) || !strings.Contains(screen, "Nothing was changed.") {
 		t.Errorf("answered no: exit code %d\n%s", code, screen)
 	}
 	screen, code = onTerminal(t, xterm, "y", "undo", "eventbus-scaledown", "--lease-duration=1s")
