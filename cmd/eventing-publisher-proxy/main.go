@@ -80,7 +80,7 @@ func serve(ctx context.Context, o *options, kubeconfig string, log, requests *za
 	}
 	defer sender.Close()
 	served.Sender = sender
-	if served.Subscriptions, err = publisher.Subscriptions(cfg, served.RequestTimeout); err != nil {
+	if served.Subscriptions, err = sender.Subscriptions(cfg, served.RequestTimeout); err != nil {
 		return fmt.Errorf("cannot create a client for Subscriptions: %w", err)
 	}
 	server, err := eventservice.New(served, log, requests)

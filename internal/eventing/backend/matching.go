@@ -58,6 +58,23 @@ func CleanFormer(eventType string) (string, error) {
 	return clean, nil
 }
 
+// FormerOf returns the application that a type is of which begins with FormerPrefix, as it is
+// written there.
+func FormerOf(eventType string) (application string) {
+	application, _, _ = strings.Cut(strings.TrimPrefix(eventType, FormerPrefix+"."), ".")
+	return application
+}
+
+// OfApplication returns a type that CleanFormer has returned as one of another application; "" if
+// nothing is left of its name.
+func OfApplication(eventType, application string) string {
+	_, rest, _ := strings.Cut(strings.TrimPrefix(eventType, FormerPrefix+"."), ".")
+	if application = alphanumeric(application); application == "" {
+		return ""
+	}
+	return FormerPrefix + "." + application + "." + rest
+}
+
 // FormerApplication is what the types of an Application begin with, as Former names them.
 func FormerApplication(application string) string {
 	return FormerPrefix + "." + alphanumeric(application)

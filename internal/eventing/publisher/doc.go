@@ -16,6 +16,9 @@
 //
 // To the mesh goes the same event in the binary mode of HTTP.
 //
+// An event of the legacy API is published by its former name, too, and one of an Application with
+// the label application-type by that label: docs/decisions/1441-typematching-exact.md.
+//
 // The publisher follows the ConfigMap <prefix>-backends. It refuses every event while its own
 // backend is not accepted there, and as long as it has not read the ConfigMap. What it has read
 // stays valid while the API server cannot be reached.

@@ -25,11 +25,12 @@ const (
 	readAgain  = time.Second
 )
 
-// Follow reads a ConfigMap of backends, and for NATS the files of the credentials, and follows both
-// until ctx ends. It may list and watch the one ConfigMap. An error means that it cannot watch the
-// files.
+// Follow reads a ConfigMap of backends, the labels of Applications, and for NATS the files of the
+// credentials, and follows them until ctx ends. It may list and watch the one ConfigMap, and
+// Applications. An error means that it cannot watch the files.
 func (p *Publisher) Follow(ctx context.Context, client dynamic.Interface, namespace, name string) error {
 	go p.followBackends(ctx, client, namespace, name)
+	go p.applications.follow(ctx, client, p.log)
 	return p.way.follow(ctx)
 }
 

@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -11,8 +12,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/cloudevent"
 )
 
-// sent is an event as a client sends it: to /publish, or, with a version, to the legacy API.
-type sent struct{ source, eventType, version string }
+// sent is an event as a client sends it: to /publish, or, with a version, to the legacy API. Its
+// Application may have the label application-type.
+type sent struct{ source, eventType, version, label string }
 
 // asked is a Subscription.
 type asked struct {
@@ -23,8 +25,7 @@ type asked struct {
 
 // kyma is what Kyma's own eventing does with NATS, by its source: eventing-publisher-proxy 1f3a16d
 // (pkg/handler, pkg/cloudevents, pkg/legacy) and eventing-manager 90ca37ae (pkg/backend/jetstream).
-// The prefix of its Eventings is sap.kyma.custom, and no Application has the label
-// application-type.
+// The prefix of its Eventings is sap.kyma.custom.
 type kyma struct{}
 
 var (
@@ -37,6 +38,7 @@ var (
 // subjects are where an event is published.
 func (kyma) subjects(e sent) []string {
 	const prefix = "sap.kyma.custom"
+	e.source = cmp.Or(e.label, e.source)
 	if e.version != "" {
 		built := "kyma." + notSource.ReplaceAllString(e.source, "") + "." + notType.ReplaceAllString(e.eventType+"."+e.version, "")
 		name := notPart.ReplaceAllString(e.eventType, "")
@@ -49,6 +51,7 @@ func (kyma) subjects(e sent) []string {
 	if rest, ok := strings.CutPrefix(e.eventType, prefix+"."); ok {
 		parts := strings.Split(rest, ".")
 		last := len(parts) - 1
+		parts[0] = cmp.Or(e.label, parts[0])
 		clean := notName.ReplaceAllString(parts[0], "") + "." + strings.Join(parts[1:last-1], "") + "." + parts[last-1] + "." + parts[last]
 		return []string{"kyma." + notPart.ReplaceAllString(prefix+"."+clean, "")}
 	}
@@ -85,8 +88,8 @@ func (ours) subjects(e sent) []string {
 		return nil
 	}
 	all := []string{message(event, nil, "").Subject}
-	if former := formerOf(event); former != nil {
-		all = append(all, message(former, nil, "").Subject)
+	for _, other := range otherNames(event, e.label) {
+		all = append(all, message(other, nil, "").Subject)
 	}
 	return all
 }
@@ -181,6 +184,39 @@ func TestDeliveredAsByKyma(t *testing.T) {
 	}
 }
 
+// TestLabelledApplications: who asks for events by the label of their Application gets them as with
+// Kyma's own eventing. By the name, Kyma delivers none.
+func TestLabelledApplications(t *testing.T) {
+	const label = "shop-1"
+	r := rand.New(rand.NewPCG(8, 8)) //nolint:gosec // the same values each time
+	pick := func(of ...string) string { return of[r.IntN(len(of))] }
+	delivered := 0
+	for range 2_000 {
+		e := sent{source: "commerce-mock", eventType: pick("a.b", "a.b.c", "a.b.c.d"), label: label}
+		switch r.IntN(3) {
+		case 0:
+			e.version = "v1"
+		case 1:
+			e.eventType = "sap.kyma.custom.commerce-mock." + e.eventType + ".v1"
+		}
+		of := strings.TrimPrefix(e.eventType, "sap.kyma.custom.commerce-mock.")
+		for _, s := range []asked{
+			{source: label, types: []string{of + pick("", ".v1")}},
+			{exact: true, source: label, types: []string{label + "." + of + pick("", ".v1")}},
+			{exact: true, types: []string{"sap.kyma.custom.shop1." + pick("a.b.v1", "ab.c.v1", "abc.d.v1")}},
+		} {
+			want, got := times(kyma{}, e, s), times(ours{}, e, s)
+			if want != got {
+				t.Fatalf("%+v for %+v: Kyma delivers it %d times, we %d times\n%q\n%q", e, s, want, got, kyma{}.subjects(e), ours{}.subjects(e))
+			}
+			delivered += want
+		}
+	}
+	if delivered < 1000 {
+		t.Errorf("only %d events were delivered: the values do not meet", delivered)
+	}
+}
+
 // TestDifferencesFromKyma holds what docs/eventing/coming-from-kyma.md says is different.
 func TestDifferencesFromKyma(t *testing.T) {
 	for _, tc := range []struct {
@@ -194,6 +230,8 @@ func TestDifferencesFromKyma(t *testing.T) {
 		{"a source that is an address", sent{source: "/default/shop", eventType: "a.b.v1"}, asked{source: "/default/shop", types: []string{"a.b.v1"}}, 1, 1},
 		{"types that Kyma makes one", sent{source: "x", eventType: "a*.b.v1"}, asked{source: "x", types: []string{"a.b.v1"}}, 1, 0},
 		{"a type of one part is refused", sent{source: "x", eventType: "created"}, asked{source: "x", types: []string{"created"}}, 1, 0},
+		{"the name of an Application that has a label", sent{source: "a-1", eventType: "a.b", version: "v1", label: "shop"}, asked{source: "a-1", types: []string{"a.b.v1"}}, 0, 1},
+		{"its label", sent{source: "a-1", eventType: "a.b", version: "v1", label: "shop"}, asked{source: "shop", types: []string{"a.b.v1"}}, 1, 1},
 		{"and so are types that are not ASCII", sent{source: "x", eventType: "é.b"}, asked{source: "x", types: []string{"é.b"}}, 1, 0},
 	} {
 		if want, got := times(kyma{}, tc.event, tc.asks), times(ours{}, tc.event, tc.asks); want != tc.kyma || got != tc.ours {

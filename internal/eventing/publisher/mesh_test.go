@@ -142,6 +142,10 @@ func TestMeshReady(t *testing.T) {
 		t.Error("ready without an answer")
 	}
 	p.accept(url, operatorv1alpha1.EventMesh)
+	if p.Ready(t.Context()) == nil {
+		t.Error("ready without knowing the Applications")
+	}
+	p.applications.types.Store(&map[string]string{})
 	if err := p.Ready(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -36,6 +36,8 @@ type Publisher struct {
 	log      *zap.Logger
 	backends atomic.Pointer[backend.Backends]
 	way      way
+	// applications have other names for their events.
+	applications applications
 	// answered: the backend has answered once.
 	answered atomic.Bool
 }
@@ -76,6 +78,9 @@ func (p *Publisher) Ready(ctx context.Context) error {
 	if p.backends.Load() == nil {
 		return errors.New("the ConfigMap with the backends is not read yet")
 	}
+	if !p.applications.known() {
+		return errors.New("the Applications are not read yet")
+	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	if err := p.way.ask(ctx); err != nil {
@@ -87,7 +92,9 @@ func (p *Publisher) Ready(ctx context.Context) error {
 
 // Send implements eventservice.Sender.
 func (p *Publisher) Send(ctx context.Context, e *cloudevent.Event, from http.Header, requestID string) *legacy.Problem {
+	of := e.Source // the Application that has the label
 	if backend.IsFormer(e.Type) {
+		of = backend.FormerOf(e.Type)
 		clean, err := backend.CleanFormer(e.Type)
 		if err != nil {
 			return legacy.InvalidField("type", err.Error())
@@ -100,22 +107,55 @@ func (p *Publisher) Send(ctx context.Context, e *cloudevent.Event, from http.Hea
 	if b := p.backends.Load(); b == nil || !b.Accept.Has(p.backend) {
 		return unavailable("The backend takes no events now", "not_accepted")
 	}
-	former := formerOf(e)
-	if former == nil {
+	others := otherNames(e, p.applications.typeOf(of))
+	if len(others) == 0 {
 		return p.way.send(ctx, e, from, requestID)
 	}
-	// The client repeats an event of which one of the two is missing. The other one is then found
-	// by its id.
-	second := make(chan *legacy.Problem, 1)
-	go func() { second <- p.way.send(ctx, former, from, requestID) }()
-	problem := cmp.Or(p.way.send(ctx, e, from, requestID), <-second)
-	e.Repeated = e.Repeated && former.Repeated
+	// The client repeats an event of which one is missing. The others are then found by their ids.
+	problems := make(chan *legacy.Problem, len(others))
+	for _, other := range others {
+		go func() { problems <- p.way.send(ctx, other, from, requestID) }()
+	}
+	problem := p.way.send(ctx, e, from, requestID)
+	for range others {
+		problem = cmp.Or(problem, <-problems)
+	}
+	for _, other := range others {
+		e.Repeated = e.Repeated && other.Repeated
+	}
 	return problem
 }
 
+// otherNames is an event by the other names by which Subscriptions may ask for it: as its
+// Application is called by the label application-type, "" if it has none, and by the former name of
+// each. An event is published by all of them, as by Kyma's own publisher: nothing is stored of what
+// nobody has subscribed to.
+func otherNames(e *cloudevent.Event, applicationType string) []*cloudevent.Event {
+	var all []*cloudevent.Event
+	former := formerOf(e)
+	if former != nil {
+		all = append(all, former)
+	}
+	if applicationType == "" {
+		return all
+	}
+	typed := *e
+	if backend.IsFormer(e.Type) { // of any source
+		if typed.Type = backend.OfApplication(e.Type, applicationType); typed.Type == "" || typed.Type == e.Type {
+			return all
+		}
+		return append(all, &typed)
+	}
+	typed.Source = applicationType
+	all = append(all, &typed)
+	if of := formerOf(&typed); of != nil && (former == nil || of.Type != former.Type) {
+		all = append(all, of)
+	}
+	return all
+}
+
 // formerOf is an event of the legacy API as Subscriptions with typeMatching exact name it; nil if
-// there is none. Such an event is published by both names, as by Kyma's own publisher: nothing is
-// stored of what nobody has subscribed to.
+// there is none.
 func formerOf(e *cloudevent.Event) *cloudevent.Event {
 	if e.Version == "" { // of the legacy API alone
 		return nil

@@ -14,12 +14,22 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/subscribed"
 )
 
-// Subscriptions answers what is subscribed from the Subscriptions of all namespaces. It lists them
-// when a client asks; one list may take up to timeout.
-func Subscriptions(cfg *rest.Config, timeout time.Duration) (*subscribed.Lists, error) {
+// Subscriptions answers what is subscribed from the Subscriptions of all namespaces, by each name
+// that an Application has. It lists them when a client asks; one list may take up to timeout.
+func (p *Publisher) Subscriptions(cfg *rest.Config, timeout time.Duration) (*subscribed.Lists, error) {
 	return subscribed.Of(cfg, timeout, subscribed.Kind{
-		GroupKind: schema.GroupKind{Group: eventingv1alpha2.GroupVersion.Group, Kind: "Subscription"}, From: "eventing-manager", Read: readSubscription, Also: backend.FormerApplication,
+		GroupKind: schema.GroupKind{Group: eventingv1alpha2.GroupVersion.Group, Kind: "Subscription"}, From: "eventing-manager", Read: readSubscription,
+		Also: p.alsoNamed,
 	})
+}
+
+// alsoNamed are the sources of the events of an Application, in addition to its name.
+func (p *Publisher) alsoNamed(application string) []string {
+	names := []string{backend.FormerApplication(application)}
+	if of := p.applications.typeOf(application); of != "" {
+		names = append(names, of, backend.FormerApplication(of))
+	}
+	return names
 }
 
 // readSubscription returns the events of a Subscription by their source. The last segment of a type

@@ -38,7 +38,7 @@ type Kind struct {
 	Read func(*unstructured.Unstructured) map[string][]Event
 	// Also is what the events of an application may be found under, in addition to its name; it is
 	// optional.
-	Also func(application string) (source string)
+	Also func(application string) (sources []string)
 }
 
 // Lists know what is subscribed from the objects of one kind, in any namespace, ready
@@ -131,7 +131,9 @@ func (t *Lists) Subscribed(ctx context.Context, application string) ([]Event, er
 		found = map[Event]bool{}
 	}
 	if t.kind.Also != nil {
-		maps.Copy(found, last.bySource[t.kind.Also(application)])
+		for _, source := range t.kind.Also(application) {
+			maps.Copy(found, last.bySource[source])
+		}
 	}
 	events := slices.Collect(maps.Keys(found))
 	slices.SortFunc(events, func(a, b Event) int {

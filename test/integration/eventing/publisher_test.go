@@ -75,7 +75,8 @@ func startPublisher(t testing.TB, p *plane, change func(seed, ca *[]byte, b *bac
 	out.follow(&b)
 	kubeconfig, err := cluster.User(t.Context(), "publisher",
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{out.name()}, Verbs: []string{"list", "watch"}},
-		rbacv1.PolicyRule{APIGroups: []string{"eventing.kyma-project.io"}, Resources: []string{"subscriptions"}, Verbs: []string{"list"}})
+		rbacv1.PolicyRule{APIGroups: []string{"eventing.kyma-project.io"}, Resources: []string{"subscriptions"}, Verbs: []string{"list"}},
+		rbacv1.PolicyRule{APIGroups: []string{"applicationconnector.kyma-project.io"}, Resources: []string{"applications"}, Verbs: []string{"list", "watch"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,92 @@
+package publisher
+
+import (
+	"context"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"go.uber.org/zap"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+)
+
+// typeLabel of an Application is a second name of its events: application-type in
+// pkg/application of Kyma's eventing-publisher-proxy.
+const typeLabel = "application-type"
+
+// noApplicationsAgain is when it is asked again whether the cluster has Applications, or whether
+// this account may read them.
+const noApplicationsAgain = time.Minute
+
+var applicationKind = schema.GroupVersionResource{Group: "applicationconnector.kyma-project.io", Version: "v1alpha1", Resource: "applications"}
+
+// applications knows the Applications that have the label. A cluster need not have the kind.
+type applications struct {
+	types atomic.Pointer[map[string]string] // the label by name; nil until it was asked
+}
+
+// typeOf is the label of an Application; "" if it has none, or one that says nothing.
+func (a *applications) typeOf(name string) string {
+	all := a.types.Load()
+	if all == nil {
+		return ""
+	}
+	if of := (*all)[name]; of != name {
+		return of
+	}
+	return ""
+}
+
+// known tells whether the Applications were asked for.
+func (a *applications) known() bool { return a.types.Load() != nil }
+
+// follow follows the Applications until ctx ends.
+func (a *applications) follow(ctx context.Context, client dynamic.Interface, log *zap.Logger) {
+	warn := func(err error) { log.Warn("cannot read the Applications, retrying", zap.Error(err)) }
+	all := k8sutil.NewCollection(client.Resource(applicationKind), metav1.ListOptions{LabelSelector: typeLabel},
+		func(obj *unstructured.Unstructured) { delete(obj.Object, "spec"); delete(obj.Object, "status") },
+		func(ctx context.Context, op func(context.Context) error) error {
+			return k8sutil.Retry(ctx, readBudget, warn, op)
+		})
+	take := func() {
+		types := map[string]string{}
+		all.Each(func(obj *unstructured.Unstructured) { types[obj.GetName()] = obj.GetLabels()[typeLabel] })
+		if before := a.types.Load(); before == nil || !maps.Equal(*before, types) {
+			a.types.Store(&types)
+		}
+	}
+	for {
+		err := all.List(ctx)
+		if err == nil {
+			break
+		}
+		pause := readAgain
+		switch {
+		case ctx.Err() != nil:
+			return
+		case apierrors.IsNotFound(err): // no Applications in this cluster
+			take()
+			pause = noApplicationsAgain
+		case apierrors.IsForbidden(err):
+			if !a.known() {
+				log.Warn("may not read Applications: their label "+typeLabel+" is not looked at", zap.Error(err))
+			}
+			take()
+			pause = noApplicationsAgain
+		default:
+			warn(err)
+		}
+		if k8sutil.Sleep(ctx, pause) != nil {
+			return
+		}
+	}
+	take()
+	all.Watch(ctx, func(string) { take() })
+}
