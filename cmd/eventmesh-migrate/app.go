@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/registry"
@@ -308,9 +309,22 @@ func (a *app) look(c *cli.Connection, work func(context.Context) error) error {
 		a.code = migration.ExitFailed
 	case failed != nil:
 		a.tell(failed)
+		tellPermissions(a, failed)
 		a.code = migration.ExitNotChecked
 	}
 	return nil
+}
+
+// tellPermissions says what to do about a missing permission: the answer of the API server names
+// one, and there may be more.
+func tellPermissions(a *app, failed error) {
+	if k8sutil.RefusalOf(failed).Kind != k8sutil.NoPermission {
+		return
+	}
+	caller := present.Caller{Program: a.name}
+	caller.Cluster, caller.Work = a.Given()
+	fmt.Fprintf(a.Stderr, "This account lacks a permission. To see all that are missing:\n  %s\nThe Role for an administrator to apply:\n  %s\n",
+		caller.Complete(program+" check"), caller.Complete(program+" check --role"))
 }
 
 // inspect connects, and looks with an engine.

@@ -116,8 +116,13 @@ func TestForbiddenIsNamed(t *testing.T) {
 			t.Errorf("%s: exit code %d, want %d, and %s once:\n%s%s", command, code, want, denial, stdout, stderr)
 		}
 		// What was reported on stdout is not said on stderr, too.
-		if lines := strings.Count(stderr, "\n"); lines > 1 || lines == 1 && stdout != "" {
+		message, advice, _ := strings.Cut(stderr, "\n")
+		if strings.Contains(advice, program+":") || message != "" && stdout != "" {
 			t.Errorf("%s: more than one message:\n%s", command, stderr)
+		}
+		// How to get the permission is said where the answer alone would be.
+		if role := strings.Contains(advice, program+" check --role --kubeconfig="); role != (stdout == "" && command != "check") {
+			t.Errorf("%s: the way out:\n%s", command, advice)
 		}
 	}
 }

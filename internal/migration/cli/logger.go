@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/go-logr/zapr"
@@ -98,8 +101,18 @@ func (m *muted) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Checke
 	return ce.AddCore(e, m)
 }
 
+func isCanceled(f zapcore.Field) bool {
+	err, ok := f.Interface.(error)
+	return ok && errors.Is(err, context.Canceled)
+}
+
 // Write is zapcore.Core.
 func (m *muted) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	e.Level = m.level(e.Level)
+	if slices.ContainsFunc(fields, isCanceled) { // a request that this program gave up, on purpose
+		if e.Level = zapcore.DebugLevel; !m.Core.Enabled(e.Level) {
+			return nil
+		}
+	}
 	return m.Core.Write(e, fields)
 }

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -66,7 +68,7 @@ func TestJSONLines(t *testing.T) {
 
 func TestClientGoLogs(t *testing.T) {
 	for level, want := range map[string][]string{
-		"debug": {"DEBUG client-go connecting", "DEBUG client-go the API is deprecated", "WARN client-go cannot watch: connection reset", "DEBUG client-go reconnecting"},
+		"debug": {"DEBUG client-go connecting", "DEBUG client-go the API is deprecated", "WARN client-go cannot watch: connection reset", "DEBUG client-go cannot read: reading: context canceled", "DEBUG client-go reconnecting"},
 		"info":  {"WARN client-go cannot watch: connection reset"},
 		"error": nil,
 	} {
@@ -76,6 +78,7 @@ func TestClientGoLogs(t *testing.T) {
 			klog.InfoS("connecting")
 			klog.Warning("the API is deprecated")
 			klog.ErrorS(errors.New("connection reset"), "cannot watch")
+			klog.ErrorS(fmt.Errorf("reading: %w", context.Canceled), "cannot read")
 			klog.Background().V(4).Info("reconnecting")
 			klog.Background().V(6).Info("far too much")
 

@@ -112,6 +112,9 @@ func TestCheckNamesAllMissingPermissions(t *testing.T) {
 	for _, of := range [][]string{{"plan"}, {"run", "--job=httpsource-sync"}, {"job", "trigger-sync", "plan"}} {
 		tool(t, append(of, "--kubeconfig", kubeconfig)...).want(t, migration.ExitRefused, "missing permission: ", "eventmesh-migrate check --role")
 	}
+	for _, of := range []string{"verify", "map"} {
+		tool(t, of, "--kubeconfig", kubeconfig).want(t, migration.ExitNotChecked, "forbidden", "eventmesh-migrate check --role --kubeconfig="+kubeconfig)
+	}
 	role := tool(t, "check", "--role", "--kubeconfig", kubeconfig)
 	role.want(t, 0, `name: "system:serviceaccount:default:eventmesh-test-few-`)
 	apply(t, role.stdout)
