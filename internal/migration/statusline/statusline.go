@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 )
 
@@ -198,6 +199,9 @@ func (s *Line) show(text string) {
 	_, _ = io.WriteString(s.w, erase+line)
 }
 
+// whyAfter is after how long a person asks why an object is waited for.
+const whyAfter = 5 * time.Second
+
 // describe is the status line before it is cut: the most important comes first. It is
 // empty if no job works. The caller holds mu.
 func (s *Line) describe(now time.Time) string {
@@ -207,10 +211,14 @@ func (s *Line) describe(now time.Time) string {
 		case j.total > 0:
 			part := fmt.Sprintf("%s %d/%d", j.name, j.done, j.total)
 			if j.waiting > 0 {
-				part += fmt.Sprintf(", waits %s for %s", now.Sub(j.longest.Since).Truncate(time.Second), j.longest.Object)
-			}
-			if j.waiting > 1 {
-				part += fmt.Sprintf(" and %d more", j.waiting-1)
+				waits := now.Sub(j.longest.Since).Truncate(time.Second)
+				part += fmt.Sprintf(", waits %s for %s", waits, j.longest.Object)
+				if j.waiting > 1 {
+					part += fmt.Sprintf(" and %d more", j.waiting-1)
+				}
+				if waits >= whyAfter && j.longest.Reason != "" {
+					part += ": " + redact.URLs(j.longest.Reason)
+				}
 			}
 			parts = append(parts, part)
 		case j.state != "":

@@ -33,11 +33,19 @@ func TestLine(t *testing.T) {
 			},
 			want: "1m5s | trigger-sync 40/200, waits 1m10s for Broker shop/default and 6 more | created Trigger shop/orders",
 		},
+		"Why": {
+			reason: "after 5 seconds, why the longest is waited for, without what is secret in it", width: 160,
+			do: func(s *Line) {
+				s.Job("trigger-sync").Start(200)
+				s.Job("trigger-sync").Step(40, 7, engine.Wait{Object: "Broker shop/default", Since: time.Now().Add(-5 * time.Second), Reason: "no image at http://me:pw@x/?t=1"}, "")
+			},
+			want: "1m5s | trigger-sync 40/200, waits 5s for Broker shop/default and 6 more: no image at http://x/?t=…",
+		},
 		"OneObject": {
 			reason: "what it waits for is shown before what happened last, also where there is little room", width: 60,
 			do: func(s *Line) {
 				s.Job("trigger-sync").Start(40)
-				s.Job("trigger-sync").Step(12, 1, engine.Wait{Object: "Broker shop/default", Since: time.Now()}, "created Trigger shop/orders")
+				s.Job("trigger-sync").Step(12, 1, engine.Wait{Object: "Broker shop/default", Since: time.Now(), Reason: "it is early"}, "created Trigger shop/orders")
 			},
 			want: "1m5s | trigger-sync 12/40, waits 0s for Broker shop/defaul…",
 		},

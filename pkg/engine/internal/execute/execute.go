@@ -451,9 +451,9 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place, waited 
 			if !begun && journal.FirstWrite(e.Unit.Changes[i:]) >= 0 {
 				limit = x.work // what is waited for is there for a write that will not be
 			}
-			err := x.waits(ch.Ref, func() error {
+			err := x.waits(ch.Ref, func(tell func(string)) error {
 				return x.follow.unlessLeft(limit, e, i, func(limit context.Context) error {
-					return x.r.Nudging(limit, x.waiter, ch, func() error { return x.waiter.Wait(limit, conditions, time.Now()) })
+					return x.r.Nudging(limit, x.waiter, ch, func() error { return x.waiter.WaitTelling(limit, conditions, time.Now(), tell) })
 				})
 			})
 			if err != nil {
@@ -530,7 +530,7 @@ func (x *Executor) await(ctx context.Context, u *migration.Unit) {
 		ch := &u.Changes[i]
 		began := time.Now()
 		report := migration.ReportOf(ch, migration.ChangeDone)
-		err := x.waits(ch.Ref, func() error { return x.waiter.Wait(ctx, x.r.Job.Await(ch), began) })
+		err := x.waits(ch.Ref, func(tell func(string)) error { return x.waiter.WaitTelling(ctx, x.r.Job.Await(ch), began, tell) })
 		if err != nil {
 			x.fail(u, i, fmt.Errorf("%s: %w", ch.Ref, err))
 		}
@@ -579,13 +579,14 @@ func (x *Executor) failRun(err error) {
 }
 
 // waits counts an object among those that are waited for while wait goes on, also if a
-// condition of the job panics. Every reminder, the log names the one that has taken the longest.
-func (x *Executor) waits(ref migration.Ref, wait func() error) error {
+// condition of the job panics. After firstReminder, and every reminder, the log names the one that
+// has taken the longest, and why.
+func (x *Executor) waits(ref migration.Ref, wait func(tell func(reason string)) error) error {
 	w := &Wait{Object: ref.String(), Since: time.Now()}
 	x.mu.Lock()
 	x.waiting = append(x.waiting, w)
 	var timer *time.Timer
-	timer = time.AfterFunc(reminder, func() {
+	timer = time.AfterFunc(firstReminder, func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		place := slices.Index(x.waiting, w)
@@ -593,7 +594,7 @@ func (x *Executor) waits(ref migration.Ref, wait func() error) error {
 			return // it has just ended
 		}
 		if place == 0 {
-			x.r.Log.Info("still waiting", zap.String("object", w.Object), zap.Float64("seconds", Seconds(time.Since(w.Since))), zap.Int("objects", len(x.waiting)))
+			x.r.Log.Info("still waiting", zap.String("object", w.Object), zap.String("reason", w.Reason), zap.Float64("seconds", Seconds(time.Since(w.Since))), zap.Int("objects", len(x.waiting)))
 		}
 		timer.Reset(reminder)
 	})
@@ -606,11 +607,23 @@ func (x *Executor) waits(ref migration.Ref, wait func() error) error {
 		x.mu.Unlock()
 		x.step(0, "")
 	}()
-	return wait()
+	return wait(func(reason string) {
+		x.mu.Lock()
+		changed := w.Reason != reason
+		w.Reason = reason
+		x.mu.Unlock()
+		if changed {
+			x.step(0, "")
+		}
+	})
 }
 
-// reminder is how often the log names an object that is waited for.
-const reminder = 30 * time.Second
+// firstReminder is after how long the log names an object that is waited for, reminder how often
+// from then on.
+const (
+	firstReminder = 5 * time.Second
+	reminder      = 30 * time.Second
+)
 
 func (x *Executor) step(done int, what string) {
 	x.mu.Lock()
@@ -700,6 +713,8 @@ func pastTense(v migration.Verb, result string) string {
 type Wait struct {
 	Object string
 	Since  time.Time
+	// Reason is why it is not as it is to be, "" if that is not known.
+	Reason string
 }
 
 // Progress is told how far a run is.

@@ -53,7 +53,7 @@ func (p *told) Step(_, waiting int, longest Wait, _ string) {
 }
 
 // TestWaitsNameTheLongest: the progress and the log name the object that has been waited for the
-// longest time.
+// longest time, and why.
 func TestWaitsNameTheLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
@@ -62,7 +62,8 @@ func TestWaitsNameTheLongest(t *testing.T) {
 		for i, name := range []string{"slow", "quick"} {
 			go func() {
 				time.Sleep(time.Duration(i) * time.Second)
-				_ = x.waits(enginetest.Ref("Thing", name), func() error {
+				_ = x.waits(enginetest.Ref("Thing", name), func(tell func(string)) error {
+					tell("no image")
 					time.Sleep([]time.Duration{70 * time.Second, 40 * time.Second}[i])
 					return nil
 				})
@@ -70,14 +71,14 @@ func TestWaitsNameTheLongest(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"1: Thing shop/slow", "2: Thing shop/slow", "1: Thing shop/slow", "0: "}, progress.steps); diff != "" {
+		if diff := cmp.Diff([]string{"1: Thing shop/slow", "1: Thing shop/slow", "2: Thing shop/slow", "2: Thing shop/slow", "1: Thing shop/slow", "0: "}, progress.steps); diff != "" {
 			t.Errorf("progress (-want +got):\n%s", diff)
 		}
 		var got []string
 		for _, line := range logs.All() {
-			got = append(got, fmt.Sprint(line.Message, " ", line.ContextMap()["object"], " ", line.ContextMap()["seconds"]))
+			got = append(got, fmt.Sprint(line.Message, " ", line.ContextMap()["object"], " ", line.ContextMap()["reason"], " ", line.ContextMap()["seconds"]))
 		}
-		if diff := cmp.Diff([]string{"still waiting Thing shop/slow 30", "still waiting Thing shop/slow 60"}, got); diff != "" {
+		if diff := cmp.Diff([]string{"still waiting Thing shop/slow no image 5", "still waiting Thing shop/slow no image 35", "still waiting Thing shop/slow no image 65"}, got); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
 		}
 	})

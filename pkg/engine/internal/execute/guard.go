@@ -102,7 +102,7 @@ func ask(x *Executor, rechecker migration.Rechecker, e *journal.Entry, i int, wa
 	if later == nil {
 		return finding, answer, err
 	}
-	_ = x.waits(e.Unit.Changes[i].Ref, func() error {
+	_ = x.waits(e.Unit.Changes[i].Ref, func(func(string)) error {
 		for later != nil {
 			if err = k8sutil.Sleep(x.work, max(later.After, minLater)); err != nil {
 				return err

@@ -1,6 +1,7 @@
 package wait
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -177,6 +178,12 @@ func (e *Error) Error() string {
 // an *Error for the first condition that failed or ran out of time, or ctx's
 // cause. It fails at once if a kind that a condition looks at is not served.
 func (w *Waiter) Wait(ctx context.Context, conditions []migration.Condition, since time.Time) error {
+	return w.WaitTelling(ctx, conditions, since, func(string) {})
+}
+
+// WaitTelling is Wait, and tells why the first condition that is not met is not, each time that it
+// has looked.
+func (w *Waiter) WaitTelling(ctx context.Context, conditions []migration.Condition, since time.Time, tell func(reason string)) error {
 	if len(conditions) == 0 {
 		return nil
 	}
@@ -187,7 +194,7 @@ func (w *Waiter) Wait(ctx context.Context, conditions []migration.Condition, sin
 	defer unsubscribe()
 	for {
 		var limit time.Time
-		met := 0
+		met, reason := 0, ""
 		for i := range conditions {
 			c := &conditions[i]
 			status := c.Eval(w)
@@ -198,6 +205,7 @@ func (w *Waiter) Wait(ctx context.Context, conditions []migration.Condition, sin
 			case status.State == migration.Failed:
 				return &Error{Text: c.Text, Status: status}
 			}
+			reason = cmp.Or(reason, status.Message)
 			if c.Timeout > 0 {
 				end := since.Add(c.Timeout)
 				if !time.Now().Before(end) {
@@ -211,6 +219,7 @@ func (w *Waiter) Wait(ctx context.Context, conditions []migration.Condition, sin
 		if met == len(conditions) {
 			return nil
 		}
+		tell(reason)
 		// Since Go 1.23 a timer that nobody holds is collected without Stop.
 		var timeout <-chan time.Time
 		if !limit.IsZero() {
