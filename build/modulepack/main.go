@@ -58,7 +58,7 @@ import (
 // defaultRepository is where the images of releases are.
 const defaultRepository = "eu.gcr.io/kyma-project/eventmesh-migration"
 
-const usage = `usage: modulepack render|verify|push|sign|promote|images [flags]; modulepack COMMAND -h lists the flags`
+const usage = `usage: go run ./build/modulepack render|verify|push|sign|promote|images [flags]; with -h after a command, its flags`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -176,7 +176,7 @@ func render(ctx context.Context, o options, _ []string) error {
 	if err := files.Write(o.bundle); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.out, "%s: %d files. Next: modulepack verify -bundle %s\n", o.bundle, len(files), o.bundle)
+	fmt.Fprintf(o.out, "%s: %d files. Next: go run ./build/modulepack verify -bundle %s\n", o.bundle, len(files), o.bundle)
 	return nil
 }
 
@@ -316,7 +316,7 @@ func sign(ctx context.Context, o options, _ []string) error {
 
 func promote(_ context.Context, o options, args []string) error {
 	if len(args) != 2 {
-		return fmt.Errorf("%w: name two channels, modulepack promote fast regular", errUsage)
+		return fmt.Errorf("%w: name two channels, go run ./build/modulepack promote fast regular", errUsage)
 	}
 	file := filepath.Join(o.root, "module", "channels.yaml")
 	raw, err := os.ReadFile(file)

@@ -368,9 +368,9 @@ func TestCommandLine(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{reason: "nothing", code: 2, want: "usage: modulepack"},
+		{reason: "nothing", code: 2, want: "usage: go run ./build/modulepack"},
 		{reason: "help", args: []string{"render", "-h"}, want: "-images"},
-		{reason: "an unknown command", args: []string{"pack"}, code: 2, want: "usage: modulepack"},
+		{reason: "an unknown command", args: []string{"pack"}, code: 2, want: "usage: go run ./build/modulepack"},
 		{reason: "an unknown flag", args: []string{"render", "-x"}, code: 2, want: "-x"},
 		{reason: "an argument too many", args: []string{"render", "x"}, code: 2, want: `"x" is no flag`},
 		{reason: "no images", args: []string{"render"}, code: 2, want: "-images"},
