@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -17,7 +16,6 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
@@ -69,7 +67,7 @@ func New(cfg *rest.Config, opts Options) (*Engine, error) {
 	}
 	opts.setDefaults()
 	e := &Engine{opts: opts, server: cfg.Host}
-	cfg = throttled(k8sutil.ReloadTokenFile(write.Configured(cfg)))
+	cfg = write.Throttled(k8sutil.ReloadTokenFile(write.Configured(cfg)))
 	cfg.Wrap(e.counter.Wrap)
 	cfg.Wrap(k8sutil.TellSilence(silence,
 		func() {
@@ -108,18 +106,6 @@ func New(cfg *rest.Config, opts Options) (*Engine, error) {
 	}
 	e.served = k8sutil.NewServed(disco, e.read)
 	return e, nil
-}
-
-// throttled gives a configuration its limit of requests; it may change it.
-func throttled(cfg *rest.Config) *rest.Config {
-	switch {
-	case cfg.RateLimiter != nil || cfg.QPS < 0:
-	case cfg.QPS == 0:
-		cfg.QPS = -1
-	default:
-		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, cmp.Or(cfg.Burst, rest.DefaultBurst))
-	}
-	return cfg
 }
 
 // read repeats a read that failed for a moment.
@@ -170,6 +156,9 @@ func (e *Engine) newLock(log *zap.Logger) *lease.Lock {
 	l := lease.New(e.leases, e.opts.Names, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, log, e.read, &e.account)
 	l.About = lease.About{User: e.opts.User, Host: e.opts.Host}
 	l.MakeNamespace, l.Past = e.makeStateNamespace, e.journals("").Past
+	if p, ok := e.opts.Progress.(LockProgress); ok {
+		l.Waiting = p.WaitsForLock
+	}
 	return l
 }
 

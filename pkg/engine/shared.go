@@ -12,6 +12,14 @@ type SignalError = act.SignalError
 // Progress is told how far a run is.
 type Progress = execute.Progress
 
+// LockProgress is a Progress that is told of the lock, too.
+type LockProgress interface {
+	Progress
+	// WaitsForLock is called when a run begins to wait for the process that holds the lock, named
+	// by its identity, and with "" when the wait has ended.
+	WaitsForLock(holder string)
+}
+
 // Wait is an object that a run waits for.
 type Wait = execute.Wait
 

@@ -147,6 +147,15 @@ func (p *jobProgress) Stop() {
 	})
 }
 
+// WaitsForLock is engine.LockProgress.
+func (p *jobProgress) WaitsForLock(holder string) {
+	state := "running"
+	if holder != "" {
+		state = "waits for the lock of " + holder
+	}
+	p.line.State(p.name, state)
+}
+
 // job returns the status of a job. The caller holds mu.
 func (s *Line) job(name string) *jobStatus {
 	if i := slices.IndexFunc(s.jobs, func(j *jobStatus) bool { return j.name == name }); i >= 0 {

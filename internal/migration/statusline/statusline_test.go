@@ -41,6 +41,18 @@ func TestLine(t *testing.T) {
 			},
 			want: "1m5s | trigger-sync 40/200, waits 5s for Broker shop/default and 6 more: no image at http://x/?t=…",
 		},
+		"Lock": {
+			reason: "who waits for another run does not run", width: 160,
+			do: func(s *Line) {
+				s.State("trigger-sync", "running")
+				s.State("grow-pvc", "running")
+				for _, job := range []string{"trigger-sync", "grow-pvc"} {
+					s.Job(job).(engine.LockProgress).WaitsForLock("laptop_1")
+				}
+				s.Job("grow-pvc").(engine.LockProgress).WaitsForLock("")
+			},
+			want: "1m5s | trigger-sync waits for the lock of laptop_1 | grow-pvc running",
+		},
 		"OneObject": {
 			reason: "what it waits for is shown before what happened last, also where there is little room", width: 60,
 			do: func(s *Line) {

@@ -98,6 +98,10 @@ type Lock struct {
 	// there is no past.
 	Past func(context.Context) (open []string, highest int, err error)
 
+	// Waiting is told who holds the lock that is waited for, and "" when the wait has ended; nil:
+	// nobody is.
+	Waiting func(holder string)
+
 	// turn is taken, for as long as a call takes, by the one that reads or writes the Lease:
 	// while it is held, the renewal and the jobs that share it.
 	turn chan struct{}
@@ -189,6 +193,11 @@ func (l *Lock) Acquire(ctx context.Context, job string, patience time.Duration) 
 	defer l.leave()
 	l.marks, l.working = map[string]bool{job: true}, map[string]bool{job: true}
 	giveUp := time.Now().Add(patience)
+	waits := func(holder string) {
+		if l.Waiting != nil {
+			l.Waiting(holder)
+		}
+	}
 	for {
 		at, holder := l.free()
 		if !time.Now().Before(at) {
@@ -231,7 +240,10 @@ func (l *Lock) Acquire(ctx context.Context, job string, patience time.Duration) 
 		}
 		l.log.Info("waiting for the lock", zap.Stringer("lease", l), zap.String("holder", holder),
 			zap.Duration("atMost", time.Until(giveUp).Round(time.Second)))
-		if err := l.awaitChange(ctx, at, giveUp); err != nil {
+		waits(holder)
+		err := l.awaitChange(ctx, at, giveUp)
+		waits("")
+		if err != nil {
 			return true, err
 		}
 	}

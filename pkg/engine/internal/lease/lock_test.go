@@ -286,7 +286,12 @@ func TestTakenMeanwhile(t *testing.T) {
 				if err := l.Peek(t.Context()); err != nil {
 					t.Fatal(err)
 				}
+				var told []string
+				l.Waiting = func(holder string) { told = append(told, holder) }
 				contended, err := l.Acquire(t.Context(), "job", time.Minute)
+				if len(told)%2 != 0 || len(told) > 0 && (told[0] == "" || told[len(told)-1] != "") {
+					t.Errorf("told of the lock: %q", told)
+				}
 				if !contended || (err != nil) != tc.fails {
 					t.Errorf("contended %t, %v", contended, err)
 				}
