@@ -57,6 +57,11 @@ func OS() IO {
 // for a larger cluster: see raiseMemoryLimit.
 const memoryLimit = 40 << 20
 
+// belowLimit is how far the heap may grow between two cycles of the collector, in percent of what
+// is in use, as long as it is below memoryLimit: a run of 500 Subscriptions took some 6 % longer
+// with Go's own 100.
+const belowLimit = 400
+
 // Run executes the job as the command line says, and returns the exit code of
 // the process. It is to be called once in a process.
 func Run(job migration.Job, streams IO) int {
@@ -81,6 +86,9 @@ func BoundMemory() (stop func()) {
 		return func() {}
 	}
 	debug.SetMemoryLimit(memoryLimit)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(belowLimit)
+	}
 	return raiseMemoryLimit()
 }
 
