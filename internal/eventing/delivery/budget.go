@@ -21,8 +21,14 @@ type Budget struct {
 // least is the smallest budget: the largest event has to find room while there are others.
 const least = 8 << 20
 
-// NewBudget returns a Budget of so many bytes, or of the fewest that are enough.
-func NewBudget(total int64) *Budget { return &Budget{total: max(total, least)} }
+// Most is the largest budget. All of it may be on the way at the same time, over one connection,
+// and nats-server closes a connection for which more than its max_pending waits to be sent: then
+// all that was on the way comes when nobody has acknowledged it for long, and so do the events of
+// all Subscriptions. The chart's max_pending has room for it.
+const Most = 240 << 20
+
+// NewBudget returns a Budget of so many bytes, or of the fewest that are enough, or Most.
+func NewBudget(total int64) *Budget { return &Budget{total: min(max(total, least), Most)} }
 
 // share is what one Subscription has of a budget. Without a budget, it has no bound.
 type share struct {

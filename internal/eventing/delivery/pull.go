@@ -98,6 +98,12 @@ func startPull(source Source, most int, bytes *share, handle func(m *nats.Msg, f
 	if p.subscription, err = source.Conn.Subscribe(source.Conn.NewInbox(), p.receive); err != nil {
 		return nil, fmt.Errorf("cannot subscribe to the messages of consumer %s: %w", source.Consumer, err)
 	}
+	// By itself the client drops what comes while 64 MiB wait to be handled, and NATS sends it
+	// again when nobody has acknowledged it for long. What may come is bounded by what was asked
+	// for.
+	if err := p.subscription.SetPendingLimits(-1, -1); err != nil {
+		return nil, fmt.Errorf("cannot subscribe to the messages of consumer %s: %w", source.Consumer, err)
+	}
 	connected := source.Conn.StatusChanged(nats.CONNECTED)
 	finish := sync.OnceFunc(func() {
 		source.Conn.RemoveStatusListener(connected)

@@ -27,7 +27,7 @@ const (
 	ackTimeout = 5 * time.Second
 	ackPause   = 500 * time.Millisecond
 	// perPost is what an event needs while it is posted: a connection with its buffers.
-	perPost = 28 << 10
+	perPost = 36 << 10
 
 	// tick is how often events that wait for a slot are looked at, and how often NATS is told of
 	// those that it has to send again. NATS looks for those that are due 10 ms after it was told of

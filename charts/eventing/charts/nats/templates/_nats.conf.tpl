@@ -6,6 +6,7 @@ port: 4222
 http_port: 8222
 pid_file: /run/nats/nats.pid
 max_payload: {{ int64 .Values.maxPayload }}
+max_pending: {{ int64 .Values.maxPending }}
 lame_duck_grace_period: 5s
 lame_duck_duration: 30s
 
