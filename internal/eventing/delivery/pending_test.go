@@ -1,10 +1,18 @@
 package delivery
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/eventmesh-migration/test/natsserver"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
 // TestMostIsLessThanNATSSends: nats-server closes a connection for which more than max_pending
@@ -24,5 +32,54 @@ func TestMostIsLessThanNATSSends(t *testing.T) {
 	}
 	if b := NewBudget(1 << 40); b.total != Most {
 		t.Errorf("a large container has a budget of %d, want %d", b.total, Most)
+	}
+}
+
+// TestPullDropsNothing: a hundred large messages come while this process has no time to handle
+// them, and each is handled the first time it comes. Before, the client dropped what was beyond 64
+// MiB, 35 of them.
+func TestPullDropsNothing(t *testing.T) {
+	const messages, size = 100, 1000 << 10
+	server := natsserver.Start(t, fmt.Sprintf("max_pending: %d\njetstream { store_dir: /data }", 256<<20), nil)
+	conn := connectTo(t, server)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "s", Subjects: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateConsumer(t.Context(), "s", jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
+		t.Fatal(err)
+	}
+	for range messages {
+		if _, err := js.Publish(t.Context(), "a", make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	busy, handled := make(chan struct{}), make(chan struct{}, messages)
+	p, err := startPull(Source{conn, "s", "c"}, messages, &share{}, func(_ *nats.Msg, free func()) {
+		<-busy
+		free()
+		handled <- struct{}{}
+	}, func(reason string) { t.Errorf("lost: %s", reason) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.stop()
+	poll.Until(t, 20*time.Second, "NATS has sent all", func(ctx context.Context) error {
+		c, err := js.Consumer(ctx, "s", "c")
+		if err == nil && c.CachedInfo().NumPending > 0 {
+			err = fmt.Errorf("%d wait", c.CachedInfo().NumPending)
+		}
+		return err
+	})
+	time.Sleep(time.Second) // what was sent comes
+	close(busy)
+	for range messages {
+		next(t, handled)
+	}
+	if n, err := p.subscription.Dropped(); err != nil || n != 0 || conn.Reconnects != 0 {
+		t.Errorf("%d messages were dropped, %v, and the connection was closed %d times", n, err, conn.Reconnects)
 	}
 }
