@@ -66,12 +66,12 @@ belongs to both phases, it is one run for each phase.`,
 			if !announced(a, c) {
 				return nil
 			}
-			m, err := a.manager(c, nil)
-			if err != nil {
-				return err
-			}
 			jobs := args
 			if len(args) == 0 {
+				m, err := a.manager(c, nil)
+				if err != nil {
+					return err
+				}
 				if jobs, err = m.UndoOrder(*s); err != nil {
 					return cli.Usage(err.Error())
 				}
@@ -92,9 +92,14 @@ belongs to both phases, it is one run for each phase.`,
 				if ok, err := agreed(a, undoQuestion(plans, c.Cluster(), time.Now())); !ok {
 					return err
 				}
+				c.Options.UndoOnly = shown(plans, jobs)
 			}
 			if len(args) == 0 {
 				return a.work(c, "undo", *s)
+			}
+			m, err := a.manager(c, nil)
+			if err != nil {
+				return err
 			}
 			var report *migration.Report
 			var failed error
@@ -175,6 +180,18 @@ func undoable(plans []*engine.UndoPlan) bool {
 		}
 	}
 	return planned
+}
+
+// shown are the runs that a person was asked about, by job. Of a job that is undone twice, the
+// second run was not shown.
+func shown(plans []*engine.UndoPlan, jobs []string) map[string]string {
+	runs := map[string]string{}
+	for _, p := range plans {
+		if i := slices.Index(jobs, p.Job); !slices.Contains(jobs[i+1:], p.Job) {
+			runs[p.Job] = p.Run
+		}
+	}
+	return runs
 }
 
 // undoQuestion asks a person, who must know what it is about without another command.

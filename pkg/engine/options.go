@@ -51,6 +51,9 @@ type Options struct {
 	Defer                    Defer     // default allow
 	// AcceptLeft lets an undo close a run of which it cannot restore everything.
 	AcceptLeft bool
+	// UndoOnly are the runs, by job, that somebody has agreed to undo: an undo is refused if
+	// another one is the newest by then. A job that is not in it has its newest run undone.
+	UndoOnly map[string]string
 	// LeaseDuration is how long a killed run's lock lasts, in whole seconds;
 	// default 30s. LockWait is how long to wait for the lock; default
 	// LeaseDuration + 30s.

@@ -1127,6 +1127,9 @@ func (r *run) undo(parent context.Context) outcome {
 	case found == nil:
 		return nothingToUndo
 	}
+	if agreed := r.e.opts.UndoOnly[r.Job.Name()]; agreed != "" && agreed != found.Header.Run {
+		return outcome{result: migration.Refused, message: fmt.Sprintf("run %s, which was to be undone, is not the newest run any more: run %s is; nothing was changed", agreed, found.Header.Run)}
+	}
 	if r.Recorder.Journal, err = r.Recorder.Journals.Load(ctx, found.Header, found.Phase); err != nil {
 		return r.nothingChanged(ctx, err)
 	}

@@ -6,6 +6,7 @@ package engine
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -26,6 +27,9 @@ func TestPlanUndo(t *testing.T) {
 		run := c.run(job, Options{})
 		if run.Result != migration.Succeeded {
 			t.Fatalf("%+v", run)
+		}
+		if r := c.engine(Options{UndoOnly: map[string]string{job.Name(): "another"}}).Undo(t.Context(), job); r.Result != migration.Refused || !strings.Contains(r.Message, "run "+run.Run+" is") {
+			t.Errorf("another run was agreed to: %s, %s", r.Result, r.Message)
 		}
 		before := len(c.client.Actions())
 		p := c.engine(Options{}).PlanUndo(t.Context(), job)

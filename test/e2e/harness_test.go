@@ -36,7 +36,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	product "github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
@@ -635,7 +634,7 @@ func (u *upgrade) withoutHooks(t *testing.T, component, phase string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: kyma.StateNamespace}}
+	state := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: product.StateNamespace}}
 	if _, err := u.core.CoreV1().Namespaces().Create(ctx, state, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
