@@ -409,7 +409,7 @@ func TestExamples(t *testing.T) {
 		if slices.Contains(args, "--context") {
 			args = slices.Replace(args, slices.Index(args, "--context")+1, slices.Index(args, "--context")+2, "eventmesh")
 		}
-		if args[0] == "undo" && !slices.Contains(args, "--yes") {
+		if args[0] == "undo" && !slices.Contains(args, "--yes") && !slices.Contains(args, "--plan") {
 			args = append(args, "--yes")
 		}
 		if args[0] == "run" || args[0] == "undo" || args[0] == "job" {
