@@ -94,7 +94,7 @@ func newSuite(t *testing.T, cfg *rest.Config, subject Subject) *suite {
 	}
 	s := &suite{cluster: cluster{Subject: subject, config: rest.CopyConfig(cfg)}}
 	s.config.QPS = -1
-	s.Options.Names.Program = cmp.Or(s.Options.Names.Program, "migrationtest")
+	s.Options.Names.Program = cmp.Or(s.Options.Names.Program, "survival-suite")
 	s.Options.StateNamespace = cmp.Or(s.Options.StateNamespace, s.Options.Names.Program)
 	s.Options.Timeout = cmp.Or(s.Options.Timeout, 2*time.Minute)
 	var err error
