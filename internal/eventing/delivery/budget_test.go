@@ -125,10 +125,7 @@ func TestMemory(t *testing.T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t.Logf("at most %d of %d bytes, %d at the sink", b.most, total, most.Load())
-	// A message that is larger than those before it is here already when that is known: it is
-	// counted, and the budget is exceeded by such ones.
-	const larger = 8 << 20
-	if b.most > total+larger || most.Load() > total || b.used != 0 || len(b.waiting) > 0 {
+	if b.most > total || most.Load() > total || b.used != 0 || len(b.waiting) > 0 {
 		t.Errorf("at most %d of %d bytes, %d at the sink; %d are used at the end, and %d wait", b.most, total, most.Load(), b.used, len(b.waiting))
 	}
 }
