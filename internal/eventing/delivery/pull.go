@@ -29,6 +29,9 @@ const (
 	// tooLarge is the description of a conflict that ends a request: the next message has more
 	// bytes than are left of it.
 	tooLarge = "Message Size Exceeds MaxBytes"
+	// batchCompleted is the description of a conflict that is none: after the last message of a
+	// request with max_bytes. Its messages have been counted as they came.
+	batchCompleted = "Batch Completed"
 
 	// perMessage is what a message needs here in addition to its bytes.
 	perMessage = 4 << 10
@@ -156,7 +159,7 @@ func (p *pull) receive(m *nats.Msg) {
 		p.mu.Unlock()
 		p.handle(m, p.free)
 		return
-	case code == statusHeartbeat:
+	case code == statusHeartbeat, code == statusConflict && m.Header.Get("Description") == batchCompleted:
 	case code == statusBadRequest, code == statusNoResponders, code == statusConflict && m.Header.Get("Description") == consumerDeleted:
 		p.lost(fmt.Sprintf("%s %s", code, m.Header.Get("Description")))
 		return

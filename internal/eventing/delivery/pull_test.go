@@ -92,6 +92,7 @@ func TestRequests(t *testing.T) {
 		{"the first request", func() {}, "4"},
 		{"half of the messages are still to come", func() { say("1", nil); say("2", nil) }, ""},
 		{"a heartbeat", func() { say("", status("100", "Idle Heartbeat", "")) }, ""},
+		{"the end of a batch, which is told in addition to its last message", func() { say("", status("409", "Batch Completed", "0")) }, ""},
 		{"less than half", func() { say("3", nil) }, "3"},
 		{"a message whose header looks like a refusal", func() { say("4", status("409", "Consumer Deleted", "")) }, ""},
 		{"the time of a request is over", func() { say("", status("408", "Request Timeout", "2")) }, "3"},
