@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
@@ -22,6 +23,15 @@ const (
 	RenewDeadline = 10 * time.Second
 	RetryPeriod   = 2 * time.Second
 )
+
+// TakenOver is when the election has a Lease at the latest that another one has and does not renew
+// any more, in whole seconds. seen is when the Lease was first seen as it is, by this process. The
+// election looks each RetryPeriod and up to leaderelection.JitterFactor of it later, so that it may
+// have looked just before the Lease ended.
+func TakenOver(seen time.Time) time.Time {
+	const looks = RetryPeriod + time.Duration(leaderelection.JitterFactor*float64(RetryPeriod))
+	return seen.Add(LeaseDuration + looks + time.Second - 1).Truncate(time.Second)
+}
 
 // Fence is the Lease with the time of its last renewal. A process that was paused for longer than
 // the Lease is valid would go on with the write that it was about to do; the fence refuses that.

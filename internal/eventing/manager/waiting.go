@@ -106,8 +106,8 @@ func (w *waiting) tell(ctx context.Context, e *stored.Eventing, holder string) e
 	e.Status.State = operatorv1alpha1.StateProcessing
 	meta.SetStatusCondition(&e.Status.Conditions, metav1.Condition{
 		Type: operatorv1alpha1.ConditionServed, Status: metav1.ConditionFalse, Reason: operatorv1alpha1.ReasonWaitsForLease, ObservedGeneration: e.Generation,
-		Message: fmt.Sprintf("The operator waits for Lease %s, which %s has: a former operator that has ended without releasing it, or another one. It takes the Lease over at %s unless that one renews it.",
-			w.lock.Describe(), holder, w.since.Add(fence.LeaseDuration+fence.RetryPeriod).UTC().Format(time.TimeOnly+" MST")),
+		Message: fmt.Sprintf("The operator waits for Lease %s, which %s has: a former operator that has ended without releasing it, or another one. It takes the Lease over by %s unless that one renews it.",
+			w.lock.Describe(), holder, fence.TakenOver(w.since).UTC().Format(time.TimeOnly+" MST")),
 	})
 	err := w.client.Status().Patch(ctx, e, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {

@@ -82,7 +82,7 @@ func TestReinstalledSoon(t *testing.T) {
 	s.start()
 	e := s.await(10*time.Second, operatorv1alpha1.StateProcessing, operatorv1alpha1.ConditionServed, operatorv1alpha1.ReasonWaitsForLease)
 	said := meta.FindStatusCondition(e.Status.Conditions, operatorv1alpha1.ConditionServed).Message
-	until := regexp.MustCompile(`which eventing-manager-of-before has: .* at (\d\d:\d\d:\d\d UTC) `).FindStringSubmatch(said)
+	until := regexp.MustCompile(`which eventing-manager-of-before has: .* by (\d\d:\d\d:\d\d UTC) `).FindStringSubmatch(said)
 	if until == nil {
 		t.Fatalf("the message is %q", said)
 	}
