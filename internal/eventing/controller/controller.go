@@ -161,10 +161,11 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	c.triggers = mesh.New(kinds, probed, o.Namespace, o.Names, o.Version, log, func(key types.NamespacedName) { c.subscriptions.add(key, 0) })
 	c.link = &link{seedFile: o.SeedFile, caFile: o.CAFile, up: func() { c.backends.add(c.backendsKey(), 0) }}
 	c.metrics = delivery.NewMetrics(metrics.Registry)
+	sender := delivery.NewSender(o.DNSServer)
 	deliver := delivery.Options{
-		Sender: delivery.NewSender(o.DNSServer), Metrics: c.metrics, Log: log,
+		Sender: sender, Metrics: c.metrics, Log: log,
 		DeadLetterSink: o.DeadLetterSink, DeadLetterAfter: o.DeadLetterAfter,
-		Budget:  delivery.NewBudget(o.EventBytes),
+		Budget:  delivery.NewBudget(o.EventBytes, sender),
 		Changed: c.subscriptions.add, Lost: c.lost,
 	}
 	c.deliveries, c.receiver = delivery.New(deliver), delivery.NewReceiver(deliver, finder{c.client, c.live, c.triggers})

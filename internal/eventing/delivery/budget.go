@@ -12,11 +12,35 @@ import (
 type Budget struct {
 	total int64
 
+	connections connections
+
 	mu      sync.Mutex
 	used    int64
 	most    int64 // that was ever used
+	posts   int64 // that have bytes for a connection
 	waiting []*share
+	// closing says that idle connections are being closed.
+	closing bool
 }
+
+// connections are those to sinks.
+type connections interface {
+	// open is how many there are, those that are not in use among them.
+	open() int64
+	// closeIdle closes those that are not in use.
+	closeIdle()
+}
+
+const (
+	// perPost is what an event needs while it is posted, until NATS knows what came of it: a
+	// goroutine, and a connection with its buffers.
+	perPost = 36 << 10
+	// perConnection is the part of that which stays while the connection is kept for the next
+	// event.
+	perConnection = 20 << 10
+	// uncounted is how many idle connections no event has to make room for.
+	uncounted = 1000
+)
 
 // least is the smallest budget: the largest event has to find room while there are others.
 const least = 8 << 20
@@ -27,16 +51,25 @@ const least = 8 << 20
 // all Subscriptions. The chart's max_pending has room for it.
 const Most = 240 << 20
 
-// NewBudget returns a Budget of so many bytes, or of the fewest that are enough, or Most.
-func NewBudget(total int64) *Budget { return &Budget{total: min(max(total, least), Most)} }
+// NewBudget returns a Budget of so many bytes, or of the fewest that are enough, or Most. The
+// connections of the sender are within it: idle ones are closed when events need their bytes. nil
+// has none.
+func NewBudget(total int64, sender *Sender) *Budget {
+	b := &Budget{total: min(max(total, least), Most)}
+	if sender != nil {
+		b.connections = sender
+	}
+	return b
+}
 
 // share is what one Subscription has of a budget. Without a budget, it has no bound.
 type share struct {
 	of   *Budget
 	used int64
-	// needs is what it waits for, and room is called when it may be there.
+	// needs is what it waits for, and room is called when it may be there. waits says that it does.
 	needs int64
 	room  func()
+	waits bool
 }
 
 // take takes so many bytes, if they may be had now. If not, room is called when they may be, once.
@@ -47,13 +80,39 @@ func (s *share) take(n int64) bool {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
 	if !s.of.allows(s, n) {
-		if s.needs = n; !slices.Contains(s.of.waiting, s) {
+		if s.needs = n; !s.waits {
+			s.waits = true
 			s.of.waiting = append(s.of.waiting, s)
 		}
 		return false
 	}
 	s.add(n)
+	s.of.closeIdle()
 	return true
+}
+
+// takePost is take, with what it takes to post an event.
+func (s *share) takePost(n int64) bool {
+	if !s.take(n + perPost) {
+		return false
+	}
+	s.count(1)
+	return true
+}
+
+// givePost gives back what takePost took.
+func (s *share) givePost(n int64) {
+	s.count(-1)
+	s.give(n + perPost)
+}
+
+func (s *share) count(posts int64) {
+	if s.of == nil {
+		return
+	}
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	s.of.posts += posts
 }
 
 // force takes bytes that are here already.
@@ -80,6 +139,7 @@ func (s *share) give(n int64) {
 			return false
 		}
 		free -= w.needs
+		w.waits = false
 		called = append(called, w)
 		return true
 	})
@@ -104,6 +164,7 @@ func (s *share) end() {
 	}
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
+	s.waits = false
 	s.of.waiting = slices.DeleteFunc(s.of.waiting, func(w *share) bool { return w == s })
 }
 
@@ -116,3 +177,18 @@ func (s *share) add(n int64) {
 
 // allows tells whether a share may have more. The caller holds the lock.
 func (b *Budget) allows(s *share, n int64) bool { return s.used+n <= b.total-b.used }
+
+// closeIdle closes the idle connections if the events need what these have. The caller holds the
+// lock.
+func (b *Budget) closeIdle() {
+	if b.connections == nil || b.closing || b.used+max(b.connections.open()-b.posts-uncounted, 0)*perConnection <= b.total {
+		return
+	}
+	b.closing = true
+	go func() { // each costs a call of the system
+		b.connections.closeIdle()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.closing = false
+	}()
+}

@@ -72,7 +72,7 @@ func TestMemory(t *testing.T) {
 		}
 		arrived <- r.Header.Get("Ce-Id")
 	})
-	d.options.Budget = NewBudget(total)
+	d.options.Budget = NewBudget(total, d.options.Sender)
 	js, _, _ := orderEvents(t, false)
 	others := types.NamespacedName{Namespace: "shop", Name: "others"}
 	publish := func(subject string, id int, data []byte) {

@@ -30,7 +30,7 @@ func TestMostIsLessThanNATSSends(t *testing.T) {
 	if values.MaxPayload == 0 || values.MaxPending < Most+2*values.MaxPayload {
 		t.Errorf("max_pending is %d, a controller may have asked for %d", values.MaxPending, Most)
 	}
-	if b := NewBudget(1 << 40); b.total != Most {
+	if b := NewBudget(1<<40, nil); b.total != Most {
 		t.Errorf("a large container has a budget of %d, want %d", b.total, Most)
 	}
 }

@@ -183,15 +183,15 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	if size < 0 || size > maxEvent {
 		size = maxEvent
 	}
-	size += perMessage + perPost
+	size += perMessage
 	bytes := r.hold(key)
 	defer r.release(key, bytes)
-	if !bytes.take(size) {
+	if !bytes.takePost(size) {
 		r.count(key, "busy")
 		unavailable(w, time.Second)
 		return
 	}
-	defer bytes.give(size)
+	defer bytes.givePost(size)
 	data, err := io.ReadAll(http.MaxBytesReader(w, q.Body, maxEvent))
 	if err != nil {
 		status := http.StatusBadRequest

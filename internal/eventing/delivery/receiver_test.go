@@ -248,7 +248,7 @@ func TestReceiverBoundsWhatIsInFlight(t *testing.T) {
 // refused for a moment when there is no room. On f3299ef each was read.
 func TestReceiverMemory(t *testing.T) {
 	s := startMeshSink(t, ordersSink)
-	s.receiver.options.Budget = NewBudget(0)
+	s.receiver.options.Budget = NewBudget(0, nil)
 	all := &share{of: s.receiver.options.Budget, room: func() {}}
 	var got []int
 	ask := func() {
@@ -277,7 +277,7 @@ func TestReceiverMemory(t *testing.T) {
 func TestReceiverMemoryIsShared(t *testing.T) {
 	t.Parallel()
 	s := startMeshSink(t, Settings{Sink: ordersSink.Sink, MaxInFlight: 100})
-	s.receiver.options.Budget = NewBudget(0)
+	s.receiver.options.Budget = NewBudget(0, nil)
 	free := make(chan struct{})
 	s.answer = func(_ http.ResponseWriter, q *http.Request) {
 		if q.Header.Get("Ce-Id") == "slow" {

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -17,10 +19,9 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
-	// idleConnections to one sink, allIdle to all of them, and how long they stay. Each has some 20
-	// KiB, which no budget counts.
+	// idleConnections to one sink are kept, and for how long. A Budget bounds those to all sinks:
+	// with a number for all of them, 1,000 Subscriptions opened one for each second event.
 	idleConnections = 100
-	allIdle         = 1000
 	idleConnection  = 90 * time.Second
 )
 
@@ -30,8 +31,25 @@ var userAgent = []string{"eventing-controller"}
 type Sender struct {
 	// transport and not a client: a client follows a redirect, which leads to where no rule was
 	// checked.
-	transport http.RoundTripper
+	transport *http.Transport
+	opened    atomic.Int64
 }
+
+// connection is one that is counted until it is closed.
+type connection struct {
+	net.Conn
+	closed func()
+}
+
+// Close implements net.Conn.
+func (c *connection) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
+
+func (s *Sender) open() int64 { return s.opened.Load() }
+
+func (s *Sender) closeIdle() { s.transport.CloseIdleConnections() }
 
 // NewSender returns a Sender. dnsServer is the host:port of the DNS server that knows the sinks; ""
 // is that of the system.
@@ -43,7 +61,8 @@ func NewSender(dnsServer string) *Sender {
 		}}
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second, Resolver: resolver, Control: notLinkLocal}
-	return &Sender{transport: &http.Transport{
+	s := &Sender{}
+	s.transport = &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			host, port, err := net.SplitHostPort(address)
 			if err != nil {
@@ -52,14 +71,19 @@ func NewSender(dnsServer string) *Sender {
 			if strings.HasSuffix(host, "."+clusterDomain) {
 				host += "." // the name is complete: the resolver need not try the search domains of the pod
 			}
-			return dialer.DialContext(ctx, network, net.JoinHostPort(host, port))
+			c, err := dialer.DialContext(ctx, network, net.JoinHostPort(host, port))
+			if err != nil {
+				return nil, err
+			}
+			s.opened.Add(1)
+			return &connection{c, sync.OnceFunc(func() { s.opened.Add(-1) })}, nil
 		},
 		TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConnsPerHost: idleConnections,
-		MaxIdleConns:        allIdle,
 		IdleConnTimeout:     idleConnection,
 		DisableCompression:  true,
-	}}
+	}
+	return s
 }
 
 // notLinkLocal refuses addresses such as 169.254.169.254, where clouds give credentials to pods. A

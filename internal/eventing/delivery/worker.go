@@ -26,8 +26,6 @@ const (
 	ackLimit   = 30 * time.Second
 	ackTimeout = 5 * time.Second
 	ackPause   = 500 * time.Millisecond
-	// perPost is what an event needs while it is posted: a connection with its buffers.
-	perPost = 36 << 10
 
 	// tick is how often events that wait for a slot are looked at, and how often NATS is told of
 	// those that it has to send again. NATS looks for those that are due 10 ms after it was told of
@@ -164,15 +162,15 @@ func (w *worker) next() {
 	var gone, leave []waiting
 	w.mu.Lock()
 	now, ended := time.Now(), w.ended()
-	left := w.queue[:0]
+	left, short := w.queue[:0], false
 	for _, e := range w.queue {
 		v := waits
 		switch {
 		case ended:
 			leave = append(leave, e)
 			continue
-		case w.reach.may(w.lanes.used, now) || w.overdue(e.message, now):
-			v = w.slot(e, now)
+		case !short && (w.reach.may(w.lanes.used, now) || w.overdue(e.message, now)):
+			v, short = w.slot(e, now)
 		}
 		switch v {
 		case posts:
@@ -202,18 +200,18 @@ func (w *worker) next() {
 	}
 }
 
-// slot gives an event a slot if it may have one, and there are bytes for it. The caller holds the
-// lock.
-func (w *worker) slot(e waiting, now time.Time) verdict {
-	if w.lanes.used < w.lanes.slots && !w.posts.take(perPost) {
-		return waits // posts say when there are bytes
+// slot gives an event a slot if it may have one, and there are bytes for it; if there are none, it
+// is short. The caller holds the lock.
+func (w *worker) slot(e waiting, now time.Time) (v verdict, short bool) {
+	if w.lanes.used < w.lanes.slots && !w.posts.takePost(0) {
+		return waits, true // posts say when there are bytes
 	}
 	full := w.lanes.used == w.lanes.slots
-	v := w.lanes.take(e.message, e.since, now)
+	v = w.lanes.take(e.message, e.since, now)
 	if v != posts && !full {
-		w.posts.give(perPost)
+		w.posts.givePost(0)
 	}
-	return v
+	return v, false
 }
 
 // run delivers an event that has a slot.
@@ -222,7 +220,7 @@ func (w *worker) run(m *nats.Msg) {
 	w.inFlight.Inc()
 	again := w.deliver(m)
 	w.inFlight.Dec()
-	w.posts.give(perPost)
+	w.posts.givePost(0)
 	if !again {
 		w.bytes.give(realSize(m))
 	}
