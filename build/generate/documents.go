@@ -24,8 +24,8 @@ const (
 	endExitCodes   = "<!-- end of exit codes -->"
 )
 
-// exitCodesTable is that of README.md and docs/architecture.md, which link from their own
-// directory.
+// exitCodesTable is that of docs/migration/README.md and docs/architecture.md. Both link to the
+// runbook from their own directories.
 func exitCodesTable(links string) []byte {
 	var b bytes.Buffer
 	b.WriteString("| Exit code | Results | Meaning |\n|---|---|---|\n")
@@ -39,8 +39,8 @@ func exitCodesTable(links string) []byte {
 	return b.Bytes()
 }
 
-// listTable is that of README.md: what each job does, those with an image of their own
-// first.
+// listTable is that of docs/migration/README.md: what each job does, those with an image of their
+// own first.
 func listTable(all []registry.Entry) []byte {
 	var own, others bytes.Buffer
 	for i := range all {

@@ -91,12 +91,12 @@ func run(check bool) error {
 		update(check, path.Join(operator, "README.md"), func(old []byte) ([]byte, error) {
 			return between(old, beginValues, endValues, valuesTable(operated))
 		}),
-		update(check, "README.md", func(old []byte) ([]byte, error) {
+		update(check, "docs/migration/README.md", func(old []byte) ([]byte, error) {
 			readme, err := between(old, beginJobs, endJobs, listTable(all))
 			if err != nil {
 				return nil, err
 			}
-			return between(readme, beginExitCodes, endExitCodes, exitCodesTable("docs/migration/"))
+			return between(readme, beginExitCodes, endExitCodes, exitCodesTable(""))
 		}),
 		update(check, "docs/architecture.md", func(old []byte) ([]byte, error) {
 			return between(old, beginExitCodes, endExitCodes, exitCodesTable("migration/"))

@@ -75,8 +75,8 @@ func TestAJobIsAPackageAMainAndAnEntry(t *testing.T) {
 	must(t, root, "go", "run", variant, "./build/generate")
 	must(t, root, "go", "run", variant, "./build/generate", "-check")
 	generated := []string{
-		"README.md", "charts/eventmesh-migration/README.md", "charts/eventmesh-migration/templates/_access.tpl", "charts/eventmesh-migration/templates/_jobs.tpl",
-		"charts/eventmesh-migration/values.schema.json", "charts/eventmesh-migration/values.yaml", "docs/migration/eventmesh-migrate.md", "docs/migration/laptop-role.yaml",
+		"charts/eventmesh-migration/README.md", "charts/eventmesh-migration/templates/_access.tpl", "charts/eventmesh-migration/templates/_jobs.tpl",
+		"charts/eventmesh-migration/values.schema.json", "charts/eventmesh-migration/values.yaml", "docs/migration/README.md", "docs/migration/eventmesh-migrate.md", "docs/migration/laptop-role.yaml",
 		"docs/packages.md",
 	}
 	want := slices.Sorted(slices.Values(append(generated, byHand...)))
