@@ -30,6 +30,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
 )
 
 var committed = time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
@@ -348,6 +349,14 @@ func TestKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sealed, err := encrypted.Encrypt(pkcs8, []byte("secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	otherwise, err := encrypted.Encrypt(pkcs8, []byte("another"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	block := func(kind string, raw []byte) string {
 		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}))
 	}
@@ -357,15 +366,18 @@ func TestKeys(t *testing.T) {
 		{"PKCS 8", block("PRIVATE KEY", pkcs8), ""},
 		{"SEC 1", block("EC PRIVATE KEY", sec1), ""},
 		{"as openssl ecparam writes it", block("EC PARAMETERS", []byte{6, 8}) + block("EC PRIVATE KEY", sec1), ""},
-		{"encrypted by cosign", block("ENCRYPTED SIGSTORE PRIVATE KEY", pkcs8), "it is encrypted"},
-		{"encrypted", block("ENCRYPTED PRIVATE KEY", pkcs8), "it is encrypted"},
+		{"encrypted by cosign", block("ENCRYPTED SIGSTORE PRIVATE KEY", sealed), ""},
+		{"encrypted by an earlier cosign", block("ENCRYPTED COSIGN PRIVATE KEY", sealed), ""},
+		{"encrypted by cosign with another password", block("ENCRYPTED SIGSTORE PRIVATE KEY", otherwise), "COSIGN_PASSWORD is not its password"},
+		{"encrypted by openssl", block("ENCRYPTED PRIVATE KEY", pkcs8), "openssl pkey -in"},
+		{"encrypted by openssl ec", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: sec1, Headers: map[string]string{"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-256-CBC,00"}})), "openssl pkey -in"},
 		{"another curve", block("PRIVATE KEY", large), "not ECDSA P-256"},
 		{"RSA", block("PRIVATE KEY", foreign), "not ECDSA P-256"},
 		{"a public key", block("PUBLIC KEY", pkcs8), "PUBLIC KEY"},
 		{"no PEM", "key", "no PEM block"},
 		{"broken", block("PRIVATE KEY", pkcs8[1:]), "asn1"},
 	} {
-		got, err := PrivateKey([]byte(tc.text))
+		got, err := PrivateKey([]byte(tc.text), "secret")
 		if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 			t.Errorf("%s: %v", tc.reason, err)
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
 )
 
 // The classic format of cosign: docs/decisions/1101-images-releases-and-signatures.md.
@@ -201,17 +202,23 @@ func VerifyBlob(content, signature []byte, key *ecdsa.PublicKey) error {
 }
 
 // PrivateKey reads an ECDSA P-256 key from PEM, in PKCS 8 ("PRIVATE KEY") or in SEC 1 ("EC PRIVATE
-// KEY"), as cosign import-key-pair and openssl ecparam take and write them. Encrypted keys, those
-// of cosign included, are refused.
-func PrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
+// KEY"), as openssl writes them, and in the encrypted form of cosign generate-key-pair, whose
+// password cosign takes from COSIGN_PASSWORD. Keys that are encrypted in another way are refused.
+func PrivateKey(text []byte, password string) (*ecdsa.PrivateKey, error) {
 	block, err := keyBlock(text, "EC PARAMETERS")
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the private key: %w", err)
 	}
 	var parsed any
 	switch {
-	case strings.Contains(block.Type, "ENCRYPTED"):
-		return nil, errors.New("cannot read the private key: it is encrypted (decrypt it with openssl pkcs8 -nocrypt)")
+	case block.Type == "ENCRYPTED SIGSTORE PRIVATE KEY", block.Type == "ENCRYPTED COSIGN PRIVATE KEY":
+		raw, wrong := encrypted.Decrypt(block.Bytes, []byte(password))
+		if wrong != nil {
+			return nil, errors.New("cannot read the private key: it is encrypted by cosign, and COSIGN_PASSWORD is not its password")
+		}
+		parsed, err = x509.ParsePKCS8PrivateKey(raw)
+	case strings.Contains(block.Type, "ENCRYPTED"), block.Headers["DEK-Info"] != "":
+		return nil, errors.New("cannot read the private key: it is encrypted. Next: openssl pkey -in KEY -out DECRYPTED, then name that file")
 	case block.Type == "PRIVATE KEY":
 		parsed, err = x509.ParsePKCS8PrivateKey(block.Bytes)
 	case block.Type == "EC PRIVATE KEY":

@@ -294,7 +294,7 @@ func sign(ctx context.Context, o options, _ []string) error {
 	if err != nil {
 		return err
 	}
-	key, err := artifact.PrivateKey(raw)
+	key, err := artifact.PrivateKey(raw, os.Getenv("COSIGN_PASSWORD"))
 	if err != nil {
 		return err
 	}

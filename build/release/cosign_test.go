@@ -82,6 +82,31 @@ func TestCosignVerifies(t *testing.T) {
 		t.Errorf("changed checksums are taken: %s", out)
 	}
 
+	// A key pair of cosign's own, whose private key is encrypted.
+	if out, err := shell(t, dir, cosign+" generate-key-pair --output-key-prefix own", "HOME="+dir, "COSIGN_PASSWORD=secret"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "own.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := artifact.PrivateKey(text, "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, err := artifact.SignBlob([]byte("sums"), own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"own.sums": []byte("sums"), "own.sig": signature} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := run("verify-blob --key own.pub --insecure-ignore-tlog --signature own.sig own.sums"); err != nil {
+		t.Errorf("what cosign's key has signed: %v: %s", err, out)
+	}
+
 	// An image that is not signed, then signed by another key, then with the signature of another
 	// image.
 	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -140,5 +140,5 @@ func privateKey(file string) (*ecdsa.PrivateKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the private key: %w", err)
 	}
-	return artifact.PrivateKey(raw)
+	return artifact.PrivateKey(raw, os.Getenv("COSIGN_PASSWORD"))
 }
