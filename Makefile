@@ -157,6 +157,17 @@ PACKAGE_nats-server := ./cmd/internal/nats-server
 BUILDER ?= $(shell if docker info >/dev/null 2>&1; then echo docker build; elif command -v buildah >/dev/null; then echo buildah bud --isolation chroot --format docker; fi)
 CA_CERTIFICATES ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
 
+.PHONY: site
+# A version of it: git checkout v0.1.0 && make site SITE_VERSION=0.1.0. The versions that are in
+# bin/site are in its selector. SITE=auto skips it where mkdocs is missing.
+SITE_VERSION ?= main
+site: ## Build the documentation as a site, in bin/site/index.html; its links are checked
+	@if ! command -v mkdocs >/dev/null; then \
+	  echo "site: NOT BUILT: it needs mkdocs and mkdocs-material (Debian: apt-get install --no-install-recommends mkdocs mkdocs-material)" >&2; \
+	  if [[ "$(SITE)" == auto ]]; then exit 0; else exit 1; fi; \
+	fi; \
+	PYTHONPATH=build/site PYTHONDONTWRITEBYTECODE=1 mkdocs build -q -f build/site/mkdocs.yml -d "$(CURDIR)/bin/site/$(SITE_VERSION)"
+
 .PHONY: images
 images: image-files ## Build all container images, with Docker or Buildah
 	@if [[ -z "$(BUILDER)" ]]; then echo "needs Docker or Buildah (Debian: apt-get install buildah)" >&2; exit 1; fi

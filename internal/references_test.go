@@ -94,6 +94,9 @@ func (r repository) has(name string) bool {
 // from the root, or, without a directory, among the documents.
 func (r repository) find(file, name string) string {
 	places := []string{path.Join(path.Dir(file), name), path.Clean(name)}
+	if path.Dir(file) == "build/site" {
+		places = append(places, path.Join("docs", name)) // of which the site is made
+	}
 	if !strings.Contains(name, "/") {
 		for _, dir := range documents {
 			places = append(places, path.Join(dir, name))
