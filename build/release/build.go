@@ -239,6 +239,9 @@ func assemble(ctx context.Context, o options, from source, programs []string, st
 			return fmt.Errorf("cannot archive %s for %s: %w", tool, p, err)
 		}
 	}
+	if err := packageManagers(o, into); err != nil {
+		return fmt.Errorf("cannot write the files for package managers: %w", err)
+	}
 	l, err := newLayout(filepath.Join(into, ociFolder), o.Repository, o.Key)
 	if err != nil {
 		return err
@@ -299,6 +302,14 @@ func archiveName(version string, p platform) string {
 	return fmt.Sprintf("%s_%s_%s_%s", tool, version, p.OS, p.Architecture)
 }
 
+// archiveFile is the file of the command line's archive for a platform.
+func archiveFile(version string, p platform) string {
+	if p.OS == "windows" {
+		return archiveName(version, p) + ".zip"
+	}
+	return archiveName(version, p) + ".tar.gz"
+}
+
 // archive writes the command line with its licences, and the list of its modules.
 func archive(o options, from source, p platform, staged, into string) error {
 	program, err := os.ReadFile(filepath.Join(staged, p.file(tool)))
@@ -328,7 +339,7 @@ func archive(o options, from source, p platform, staged, into string) error {
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(into, name+".zip"), raw, 0o644)
+		return os.WriteFile(filepath.Join(into, archiveFile(o.Version, p)), raw, 0o644)
 	}
 	raw, err := artifact.Tar(files)
 	if err != nil {
@@ -337,7 +348,7 @@ func archive(o options, from source, p platform, staged, into string) error {
 	if raw, err = artifact.Gzip(raw); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(into, name+".tar.gz"), raw, 0o644)
+	return os.WriteFile(filepath.Join(into, archiveFile(o.Version, p)), raw, 0o644)
 }
 
 // tree returns the files below a folder, with paths below another.

@@ -174,10 +174,9 @@ func (v *verifier) tool(dir string, about published, p platform) {
 		v.found(file+".spdx.json", "it cannot be read")
 		return
 	}
-	packed := file + ".tar.gz"
-	open := untar
+	packed, open := archiveFile(about.Version, p), untar
 	if p.OS == "windows" {
-		packed, open = file+".zip", unzip
+		open = unzip
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, packed))
 	if err != nil {
