@@ -3,12 +3,15 @@
 package eventmap
 
 import (
+	"archive/tar"
 	"bufio"
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"image"
@@ -17,6 +20,7 @@ import (
 	"image/png"
 	"io"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -370,7 +374,8 @@ func htmlOf(t *testing.T, m *Map) []byte {
 func TestPageInABrowser(t *testing.T) {
 	tb := start(t, htmlOf(t, large(300)))
 	const (
-		open    = `document.querySelectorAll("details[open]").length`
+		open    = `document.querySelectorAll("details[data-ns][open]").length`
+		listed  = `[...document.querySelectorAll("tr[data-f]")].filter(r => r.checkVisibility()).length`
 		shown   = `[...document.querySelectorAll("tr[data-a]")].filter(r => r.checkVisibility()).length`
 		focused = `document.activeElement.id`
 	)
@@ -391,11 +396,18 @@ func TestPageInABrowser(t *testing.T) {
 			tb.wants("the paper", `getComputedStyle(document.body).backgroundColor`, s.paper)
 			tb.wants("the page is not wider than the screen", `document.documentElement.scrollWidth <= innerWidth`, "true")
 			tb.wants("all sections are closed", open, "0")
+			tb.wants("the search is on the first screen", `document.querySelector("#search").getBoundingClientRect().bottom < innerHeight / 2`, "true")
+			tb.wants("so are all problems", `[...document.querySelectorAll(".problem")].pop().getBoundingClientRect().bottom < innerHeight`, "true")
+			tb.value(`scrollTo(0, 5000)`)
+			tb.wants("the search stays on the screen", `(r => r.top >= 0 && r.bottom < innerHeight / 2)(document.querySelector("#search").getBoundingClientRect())`, "true")
+			tb.value(`scrollTo(0, 0)`)
 
 			tb.types("billing-01 order.created")
 			tb.wants("only the rows of billing-01 are found", shown, "1")
 			tb.wants("and their sections are open", open, "1")
 			tb.wants("the number of hits is said", `document.querySelector("#info").textContent.startsWith("1 of ")`, "true")
+			tb.types("billing-02 no trigger")
+			tb.wants("the problem of billing-02 is found by its words", listed, "1")
 			tb.types(" ")
 			tb.wants("an empty search shows everything", open, "0")
 
@@ -408,14 +420,15 @@ func TestPageInABrowser(t *testing.T) {
 				tb.value(`document.querySelector(` + strconv.Quote(selector) + `).focus()`)
 				tb.key("Enter", 13)
 			}
-			choose("summary")
+			choose("details[data-ns] > summary")
 			tb.wants("a section can be opened", open, "1")
-			tb.wants("its picture is there", `document.querySelector("details[open] svg").getBoundingClientRect().width >= 300`, "true")
-			tb.wants("its texts can be read", `document.querySelector("details[open] svg text").getBoundingClientRect().height >= 12`, "true")
-			tb.wants("the head of the table stays", `getComputedStyle(document.querySelector("details[open] thead th")).position`, "sticky")
+			tb.wants("its picture is there", `document.querySelector("details[data-ns][open] svg").getBoundingClientRect().width >= 300`, "true")
+			tb.wants("its texts can be read", `document.querySelector("details[data-ns][open] svg text").getBoundingClientRect().height >= 12`, "true")
+			tb.wants("the head of the table stays", `getComputedStyle(document.querySelector("details[data-ns][open] thead th")).position`, "sticky")
 
-			problem := tb.value(`document.querySelector("#problems ~ table a").hash.slice(1)`)
-			choose(`#problems ~ table a`)
+			choose(".problem > summary")
+			problem := tb.value(`document.querySelector(".problem a").hash.slice(1)`)
+			choose(".problem a")
 			// The browser follows a link in a task of its own.
 			poll.Until(t, 10*time.Second, "the row of the problem is reached", func(context.Context) error {
 				if got := tb.value(focused); got != problem {
@@ -427,9 +440,83 @@ func TestPageInABrowser(t *testing.T) {
 			tb.wants("it is on the screen", `(r => r.top >= 0 && r.bottom <= innerHeight)(document.getElementById("`+problem+`").getBoundingClientRect())`, "true")
 			tb.wants("it is marked, and so is its line", `document.querySelectorAll("tr.on").length > 0 && document.querySelectorAll("a.on.broken").length > 0`, "true")
 
-			choose("details[open] svg a[data-s]")
+			choose("details[data-ns][open] svg a[data-s]")
 			tb.wants("a line tells its events", `document.querySelector("#info").textContent.includes("order.created.v1")`, "true")
 		})
+	}
+}
+
+// TestPageIsAccessible: axe-core finds nothing serious on the page, in light and in dark, with all
+// sections open.
+func TestPageIsAccessible(t *testing.T) {
+	tb := start(t, htmlOf(t, large(50)))
+	tb.call("Runtime.evaluate", map[string]any{"expression": string(axe(t))}, nil)
+	for _, dark := range []bool{false, true} {
+		tb.screen(1360, 1000, dark, false)
+		tb.value(`document.querySelectorAll("details").forEach(d => { d.open = true; })`)
+		tb.value(`(window.found = "", axe.run().then(r => { window.found = JSON.stringify({ passes: r.passes.length, violations: r.violations.map(v => ({ id: v.id, impact: v.impact, help: v.help, at: v.nodes.slice(0, 3).map(n => n.html) })) }) }), 1)`)
+		poll.Until(t, 3*time.Minute, "axe has looked at the page", func(context.Context) error {
+			if tb.value("window.found") == "" {
+				return errors.New("it is looking")
+			}
+			return nil
+		})
+		var found struct {
+			Passes     int
+			Violations []struct {
+				ID, Impact, Help string
+				At               []string
+			}
+		}
+		if err := json.Unmarshal([]byte(tb.value("window.found")), &found); err != nil {
+			t.Fatal(err)
+		}
+		if found.Passes < 20 {
+			t.Errorf("only %d rules hold: axe has not looked at the page", found.Passes)
+		}
+		for _, v := range found.Violations {
+			if v.Impact == "serious" || v.Impact == "critical" {
+				t.Errorf("dark %t: %s (%s): %s: %q", dark, v.ID, v.Impact, v.Help, v.At)
+			}
+		}
+	}
+}
+
+// axe is axe-core, from the registry of npm, by its checksum.
+func axe(t *testing.T) []byte {
+	t.Helper()
+	const version, checksum = "4.14.1", "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://registry.npmjs.org/axe-core/-/axe-core-"+version+".tgz", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Skipf("npm cannot be reached: %v", err)
+	}
+	defer answer.Body.Close()
+	unpacked, err := gzip.NewReader(answer.Body)
+	if err != nil {
+		t.Skipf("npm does not answer with a package (%s): %v", answer.Status, err)
+	}
+	for files := tar.NewReader(unpacked); ; {
+		file, err := files.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if file.Name != "package/axe.min.js" {
+			continue
+		}
+		script, err := io.ReadAll(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum := fmt.Sprintf("%x", sha256.Sum256(script)); sum != checksum {
+			t.Fatalf("axe-core %s is another file: %s", version, sum)
+		}
+		return script
 	}
 }
 

@@ -58,6 +58,21 @@ type Source struct {
 	Path Path   `json:"path"`
 }
 
+// What stops the events of a flow.
+const (
+	problemTerminating  = "is being deleted"
+	problemBusDown      = "the Event Bus is down"
+	problemNoTrigger    = "no Trigger, and the mesh takes the events"
+	problemNoBroker     = "no Broker"
+	problemNotReady     = "not ready"
+	problemNotLinked    = "not linked"
+	problemLinkedTwice  = "linked twice"
+	problemElsewhere    = "linked elsewhere"
+	problemLinkNotReady = "link not ready"
+	problemNoSource     = "no HTTPSource"
+	problemSource       = "HTTPSource takes no events"
+)
+
 // Map says which event reaches whom.
 type Map struct {
 	Applications []Source `json:"applications"`
@@ -131,9 +146,9 @@ func beforeProblem(in *inventory.Inventory, sub *unstructured.Unstructured) stri
 	bus := in.Deployments.Get(kyma.SystemNamespace, kyma.EventPublishService)
 	switch {
 	case sub.GetDeletionTimestamp() != nil:
-		return "is being deleted"
+		return problemTerminating
 	case bus == nil || inventory.Replicas(bus) == 0:
-		return "the Event Bus is down"
+		return problemBusDown
 	}
 	return ""
 }
@@ -142,29 +157,29 @@ func afterProblem(in *inventory.Inventory, t *unstructured.Unstructured, source 
 	r := k8sobject.ReadinessOf(t)
 	switch {
 	case in.Brokers.Get(t.GetNamespace(), inventory.BrokerOf(t)) == nil:
-		return "no Broker"
+		return problemNoBroker
 	case !r.OK():
-		return "not ready"
+		return problemNotReady
 	case source == "":
 		return ""
 	}
 	switch why := in.LinkOf(source, t.GetNamespace()).Brings(); why.Defect {
 	case "":
 	case eventpath.LinkMissing:
-		return "not linked"
+		return problemNotLinked
 	case eventpath.LinkTwice:
-		return "linked twice"
+		return problemLinkedTwice
 	case eventpath.LinkElsewhere:
-		return "linked elsewhere"
+		return problemElsewhere
 	default:
-		return "link not ready"
+		return problemLinkNotReady
 	}
 	switch why := in.SourceOf(source).TakesEvents(); why.Defect {
 	case "":
 	case eventpath.HTTPSourceMissing:
-		return "no HTTPSource"
+		return problemNoSource
 	default:
-		return "HTTPSource takes no events"
+		return problemSource
 	}
 	return ""
 }

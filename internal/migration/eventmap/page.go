@@ -36,8 +36,9 @@ func scriptHash() string {
 const (
 	// openUpTo is the number of Applications up to which the sections begin open.
 	openUpTo = 50
-	// problemsUpTo is how many rows the table of problems has at most.
-	problemsUpTo = 200
+	// problemsUpTo is how many rows the tables of problems have at most, and listUpTo how many one
+	// has that begins open.
+	problemsUpTo, listUpTo = 200, 20
 )
 
 // page is what the template is filled with. It holds plain values only, but for the script: the
@@ -46,15 +47,56 @@ type page struct {
 	Cluster, At, Summary, ScriptHash string
 	Map                              *Map
 	OnlyBefore, OnlyAfter, Both      int
-	Problems                         []*row
-	// More are the problems that the table leaves out.
-	More     int
-	Sections []section
-	Open     bool
+	Problems                         []problem
+	// Listed are the flows with a problem that the tables have, and More those that they leave out.
+	Listed, More int
+	Sections     []section
+	Open         bool
 	// Silent are the Applications whose events nobody gets.
 	Silent []string
 	Script template.JS
 	columns
+}
+
+// problem is what the flows Rows have, and Count of all. Explain is the ID that explain knows it
+// by; "" if the cause may be one of several.
+type problem struct {
+	Problem, Explain string
+	Count            int
+	Rows             []*row
+	Open             bool
+}
+
+// explained are the IDs of verify for the problems that have one cause.
+var explained = map[string]string{
+	problemNoTrigger: "subscription-without-trigger", problemTerminating: "subscription-terminating",
+	problemNoBroker: "trigger-without-broker", problemNotReady: "trigger-not-ready",
+	problemNotLinked: "link-missing", problemLinkedTwice: "link-twice", problemElsewhere: "link-elsewhere", problemLinkNotReady: "link-not-ready",
+	problemNoSource: "httpsource-missing",
+}
+
+// grouped divides the flows by what is wrong with them, the problem of most flows first.
+func grouped(rows []*row) (groups []problem, listed int) {
+	at := map[string]int{}
+	for _, r := range rows {
+		i, known := at[r.Problem]
+		if !known {
+			i = len(groups)
+			at[r.Problem] = i
+			groups = append(groups, problem{Problem: r.Problem, Explain: explained[r.Problem]})
+		}
+		g := &groups[i]
+		g.Count++
+		if listed < problemsUpTo {
+			g.Rows = append(g.Rows, r)
+			listed++
+		}
+	}
+	for i := range groups {
+		groups[i].Open = len(groups[i].Rows) <= listUpTo
+	}
+	slices.SortStableFunc(groups, func(a, b problem) int { return b.Count - a.Count })
+	return groups, listed
 }
 
 // section is one namespace.
@@ -111,7 +153,7 @@ func (f Flow) problem(path Path) string {
 	case f.After.Object != "":
 		return f.After.Problem
 	case path == PathMesh || path == PathBoth:
-		return "no Trigger, and the mesh takes the events"
+		return problemNoTrigger
 	}
 	return f.Before.Problem
 }
@@ -157,8 +199,8 @@ func (m *Map) WriteHTML(w io.Writer, cluster string, at time.Time) error {
 		}
 	}
 	p.Summary = summary(onMesh, len(m.Flows), problems)
-	p.Problems = problems[:min(len(problems), problemsUpTo)]
-	p.More = len(problems) - len(p.Problems)
+	p.Problems, p.Listed = grouped(problems)
+	p.More = len(problems) - p.Listed
 	namespaces, _ := m.subscribers()
 	for i, ns := range namespaces {
 		s := section{Name: ns, Color: i % 8, Rows: of[ns]}

@@ -1,18 +1,19 @@
 "use strict";
 const all = (q, root = document) => [...root.querySelectorAll(q)];
 const field = document.querySelector("#search"), info = document.querySelector("#info");
-const rows = all("tr[data-a]"), sections = all("details");
+const rows = all("tr[data-a]"), searched = all("tr[data-a], tr[data-f]"), sections = all("details");
 rows.forEach(r => { r.tabIndex = 0; });
 const wereOpen = sections.map(s => s.open);
 // Search: only rows with all words of the field are shown, and only sections with such rows.
 field.addEventListener("input", () => {
   const words = field.value.toLowerCase().split(/\s+/).filter(w => w);
-  for (const r of rows) {
-    const text = (r.closest("details").dataset.ns + " " + r.textContent).toLowerCase();
+  for (const r of searched) {
+    const s = r.closest("details");
+    const text = ((s.dataset.ns || s.querySelector("summary").textContent) + " " + r.textContent).toLowerCase();
     r.hidden = !words.every(w => text.includes(w));
   }
   sections.forEach((s, i) => {
-    const hits = all("tr[data-a]:not([hidden])", s).length;
+    const hits = all("tr[data-a]:not([hidden]), tr[data-f]:not([hidden])", s).length;
     s.hidden = words.length > 0 && hits === 0;
     s.open = words.length > 0 ? hits > 0 : wereOpen[i];
   });

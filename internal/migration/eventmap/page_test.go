@@ -194,7 +194,8 @@ func TestPageSays(t *testing.T) {
 	for _, want := range []string{
 		"<title>Event map: prod (https://api.example.com)</title>",
 		"<main>", "1 of 4 on the mesh, 2 broken: crm → does-not-exist, crm → left.shop</p>",
-		`<td><a href="#f3">crm</a>`, "<td class=x>not linked</tr>", `<td><a href="#f4">crm</a>`, "no Trigger, and the mesh takes the events</tr>",
+		`id="search"`, "✗ not linked</span>: 1 flow</summary>", "<code>eventmesh-migrate explain link-missing</code>", `<td><a href="#f3">crm</a>`,
+		"✗ no Trigger, and the mesh takes the events</span>: 1 flow</summary>", "<code>eventmesh-migrate explain subscription-without-trigger</code>", `<td><a href="#f4">crm</a>`,
 		"<summary>finance: 1 flow</summary>", "<caption>Flows to namespace finance</caption>", `<th scope="col">Application</th>`,
 		`<tr id=f1 data-a=0 data-s=0>`, `<td class=y>paid<td class=o>-`,
 		`<summary>shop: 3 flows, <span class="x">✗ 2 broken</span></summary>`, `<td class=o>-<td class=x>gone (not linked)`,
