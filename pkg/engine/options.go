@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"time"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/execute"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/lease"
@@ -65,7 +67,7 @@ type Options struct {
 	// OnlyNamespace limits a run or a plan to one namespace; "": none. A job that is no
 	// migration.NamespaceLimiter is refused. Undo ignores it: it undoes a whole run.
 	OnlyNamespace string
-	// Identity names this process in the Lease; it must be unique.
+	// Identity names this process in the Lease; it must be unique. Default: a random name.
 	Identity string
 	// User and Host tell people, on the Lease, who holds it. Neither is secret.
 	User, Host string
@@ -92,25 +94,16 @@ func (o *Options) setDefaults() {
 			*d = v
 		}
 	}
-	if o.StateNamespace == "" {
-		o.StateNamespace = o.Names.Program
-	}
+	o.StateNamespace = cmp.Or(o.StateNamespace, o.Names.Program)
+	o.Identity = cmp.Or(o.Identity, o.Names.Program+"-"+string(uuid.NewUUID())) // without a holder, a Lease is free
 	def(&o.Timeout, 15*time.Minute)
 	def(&o.RollbackTimeout, 5*time.Minute)
 	def(&o.LeaseDuration, 30*time.Second)
 	def(&o.LockWait, o.LeaseDuration+30*time.Second)
-	if o.OnFailure == "" {
-		o.OnFailure = OnFailureRollback
-	}
-	if o.Resume == "" {
-		o.Resume = ResumeForward
-	}
-	if o.Defer == "" {
-		o.Defer = DeferAllow
-	}
-	if o.MaxUnready == 0 {
-		o.MaxUnready = 50
-	}
+	o.OnFailure = cmp.Or(o.OnFailure, OnFailureRollback)
+	o.Resume = cmp.Or(o.Resume, ResumeForward)
+	o.Defer = cmp.Or(o.Defer, DeferAllow)
+	o.MaxUnready = cmp.Or(o.MaxUnready, 50)
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}

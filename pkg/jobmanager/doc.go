@@ -61,5 +61,5 @@
 // writes, a job retries, and a person calls Undo.
 //
 // It keeps no state outside its values. Two managers in one process do not know each
-// other, so that each needs an identity of its own (migration.Options.Identity).
+// other, so that each needs an identity of its own (engine.Options.Identity), which is the default.
 package jobmanager

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
@@ -91,6 +92,8 @@ func New(opts Options, components []string, jobs ...Registration) (*Manager, err
 	if opts.Log == nil {
 		opts.Log = zap.NewNop()
 	}
+	// Its engines share a lock, so that they have one identity.
+	opts.Migration.Identity = cmp.Or(opts.Migration.Identity, opts.Migration.Names.Program+"-"+string(uuid.NewUUID()))
 	opts.Migration.Timeout = cmp.Or(opts.Migration.Timeout, 15*time.Minute)
 	opts.Migration.RollbackTimeout = cmp.Or(opts.Migration.RollbackTimeout, 5*time.Minute)
 	m := &Manager{opts: opts, components: slices.Clone(components), byName: map[string]*Registration{}, turns: map[string]*turn{}}
