@@ -102,6 +102,7 @@ var owners = map[string]string{
 	"test/e2e/jobs_test.go":         migrationProduct,
 	"test/prober":                   "",
 	"test/bench/eventservice":       "",
+	"test/guide":                    libraryProduct,
 	"test/view":                     libraryProduct,
 	"test/upgrade":                  everyProduct,
 	"test/mutation":                 everyProduct,

@@ -8,7 +8,8 @@
 //   - the tables of jobs in the documentation, from internal/migration/registry;
 //   - the tables of exit codes in the documentation, and those in _jobs.tpl, from pkg/migration;
 //   - docs/packages.md from the comments of the packages;
-//   - the tables of docs/eventing/coming-from-kyma.md from the list beside it.
+//   - the tables of docs/eventing/coming-from-kyma.md from the list beside it;
+//   - the files that docs/library/write-a-migration.md shows, from examples/registry.
 //
 // With -check it writes nothing, and fails if anything would change.
 package main
@@ -108,6 +109,7 @@ func run(check bool) error {
 			}
 			return between(old, beginDifferences, endDifferences, []byte(tables))
 		}),
+		update(check, guide, func(old []byte) ([]byte, error) { return withFiles(old, guideExample) }),
 		update(check, "docs/packages.md", func([]byte) ([]byte, error) { return packagesDocument(".") }),
 		update(check, "docs/migration/laptop-role.yaml", func([]byte) ([]byte, error) { return laptop, nil }),
 		update(check, "docs/migration/eventmesh-migrate.md", func(old []byte) ([]byte, error) { return between(old, beginJobs, endJobs, hooksTable(all)) }),
