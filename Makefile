@@ -26,7 +26,7 @@ help: ## Show this help
 	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo 'The library (pkg/) has no target of its own: go doc ./pkg/migration, examples/installer, docs/library.'
+	@echo 'The library (pkg/) has no target of its own: docs/library, go doc ./pkg/migration, examples.'
 	@echo 'EVENTMESH_TEST_KUBECONFIG=file: tests use that cluster instead of a control plane of their own. They delete what they'
 	@echo 'find, and refuse a cluster with Applications that tests did not create. They ignore KUBECONFIG.'
 	@echo 'E2E=all: make e2e upgrades in each order of the charts, with each version of Helm. E2E=connector-first/helm4 is one of'
@@ -44,6 +44,7 @@ test: export GORACE ?= atexit_sleep_ms=0
 test: cc cluster ## All tests, with the race detector: unit, and integration on a real API server
 	go test -C test/kubernetes/build ./...
 	go test -C examples/installer -short ./...
+	go test -C examples/registry -short ./... # test/guide has all of it
 	go test -short ./pkg/engine/... # some of them with the clock of testing/synctest, and without the race detector
 	@status=0; \
 	($(PROCESSTEST) -timeout 25m $(PROCESSES)) & processes=$$!; \
@@ -61,7 +62,7 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 # chart and internal have no goroutines; they compile rules, play schedules and read all sources,
 # which takes up to ten times as long with the race detector.
 PROCESSTEST := EVENTMESH_TEST_RACE=programs go test -p 2 -vet=off
-PROCESSES := ./test/integration/eventingmanager ./test/integration/eventbus ./internal ./internal/eventing/chart ./internal/eventing/decide ./build/release ./test/module ./build/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing
+PROCESSES := ./test/integration/eventingmanager ./test/integration/eventbus ./internal ./internal/eventing/chart ./internal/eventing/decide ./build/release ./test/module ./build/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing ./test/guide
 LONGEST := ./test/integration/eventing ./test/integration/jobmanager ./test/model ./test/eventservice
 
 ##@ The migration: docs/migration
@@ -278,19 +279,19 @@ bench: cluster ## Compare time, requests and memory with a plain client-go loop 
 	go test -tags bench -count 1 -timeout 30m -v -run '^TestPublisher(Bench|Memory)$$' ./test/integration/eventing
 
 ##@ Keeping it tidy
-MODULES := examples/installer tools/api test/cosign test/helm/v2 test/helm/v3 test/kubernetes/build test/natsstreaming test/ocm test/servicecatalog/build
+MODULES := examples/installer examples/registry tools/api test/cosign test/helm/v2 test/helm/v3 test/kubernetes/build test/natsstreaming test/ocm test/servicecatalog/build
 .PHONY: lint
 lint: ## Lint, with the version pinned in tools/go.mod
 	$(GOLANGCI) run ./...
-	for dir in examples/installer test/kubernetes/build test/natsstreaming test/ocm; do (cd $$dir && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
+	for dir in examples/installer examples/registry test/kubernetes/build test/natsstreaming test/ocm; do (cd $$dir && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
 
-# Only what the programs and the example call is checked, not what a tool or a test imports. CI may
+# Only what the programs and the examples call is checked, not what a tool or a test imports. CI may
 # not reach the database: docs/decisions/0001-libraries.md.
 VULNDB ?= https://vuln.go.dev
 PROGRAMS ?= ./cmd/...
 .PHONY: vuln
 vuln: ## Fail if the programs call something with a known vulnerability (VULNDB=file:///...: another database)
-	@for what in ". $(PROGRAMS)" "examples/installer ./..."; do \
+	@for what in ". $(PROGRAMS)" "examples/installer ./..." "examples/registry ./..."; do \
 	  read -r dir packages <<<"$$what"; \
 	  status=0; out=$$($(GOVULNCHECK) -C "$$dir" -db "$(VULNDB)" $$packages 2>&1) || status=$$?; \
 	  if [[ $$status == 1 ]] && grep -qE '(creating client|fetching vulnerabilities):' <<<"$$out"; then \
