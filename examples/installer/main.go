@@ -52,16 +52,8 @@ var jobs = []jobmanager.Registration{
 func main() {
 	kubeconfig := flag.String("kubeconfig", os.Getenv("KUBECONFIG"), "path of the kubeconfig; in a Pod, none is needed")
 	flag.Parse()
-	ctx, cancel := context.WithCancelCause(context.Background())
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	go func() {
-		// With this cause the engine stops in order, and leaves its journal open for the next run.
-		// Any other end of the context is a failure, and rolls back.
-		if s, ok := (<-signals).(syscall.Signal); ok {
-			cancel(engine.SignalError{Signal: s})
-		}
-	}()
+	// When it ends, the engine stops in order, and leaves its journal open for the next run.
+	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	cfg, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
 	if err == nil {
 		err = install(ctx, cfg, log.Printf, components, jobs)

@@ -84,7 +84,8 @@ type outcome struct {
 	unrestored bool
 }
 
-// Run does what is left to do. ctx ending with a SignalError interrupts it.
+// Run does what is left to do. The end of ctx interrupts it, as a signal does: the journal stays
+// open, and the next run goes on. A SignalError as the cause says which signal, for the exit code.
 func (e *Engine) Run(ctx context.Context, job migration.Job) *migration.Report {
 	r := e.begin("run", job)
 	defer r.release()
