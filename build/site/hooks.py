@@ -17,6 +17,14 @@ def slug(text, separator):
     return kept.replace(" ", separator)
 
 
+def on_files(files, config):
+    """Leaves out Go code, which would be a package of the repository in bin/."""
+    for file in list(files):
+        if file.src_path.endswith(".go"):
+            files.remove(file)
+    return files
+
+
 def on_page_markdown(markdown, page, config, files):
     """Leads links that leave docs/ to the repository."""
     root = os.path.dirname(config["docs_dir"])
