@@ -47,6 +47,8 @@ spec:
 `))
 
 // formula is that of Homebrew: https://docs.brew.sh/Formula-Cookbook.
+//
+//nolint:dupword // each block of Ruby has its end
 var formula = template.Must(template.New(formulaFile).Parse(`class EventmeshMigrate < Formula
   desc "Migrate Kyma 1.10 clusters to the Event Mesh"
   homepage "{{.Homepage}}"
