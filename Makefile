@@ -158,6 +158,10 @@ PACKAGE_nats-server := ./cmd/internal/nats-server
 BUILDER ?= $(shell if docker info >/dev/null 2>&1; then echo docker build; elif command -v buildah >/dev/null; then echo buildah bud --isolation chroot --format docker; fi)
 CA_CERTIFICATES ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
 
+.PHONY: api-diff
+api-diff: ## What pkg/ has changed for importers since the newest version (API_BASE=v0.1.0: another)
+	@build/api-diff $(API_BASE)
+
 .PHONY: site
 # A version of it: git checkout v0.1.0 && make site SITE_VERSION=0.1.0. The versions that are in
 # bin/site are in its selector. SITE=auto skips it where mkdocs is missing.
