@@ -43,7 +43,7 @@ func (j Job) Plan(ctx context.Context, c *migration.Cluster, _ migration.PlanOpt
 		for _, obj := range all {
 			if lists := j.move(obj); len(lists) > 0 && !c.LeavesOut(obj.GetNamespace()) {
 				patch, _ := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": lists}}}) // it was JSON
-				ref := migration.Ref{Resource: kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+				ref := kind.RefTo(obj)
 				plan.Units = append(plan.Units, migration.Unit{ID: ref.String(), Changes: []migration.Change{
 					{Verb: migration.Patch, Ref: ref, UID: obj.GetUID(), Object: obj, Patch: patch, Why: "it uses images of " + j.From},
 				}})

@@ -25,6 +25,11 @@ type Resource struct {
 // GVK returns the group, version and kind of r.
 func (r Resource) GVK() schema.GroupVersionKind { return r.GroupVersion().WithKind(r.Kind) }
 
+// RefTo is the Ref of an object of r.
+func (r Resource) RefTo(obj *unstructured.Unstructured) Ref {
+	return Ref{Resource: r, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+}
+
 // In returns the client for objects of r in the namespace, "" for cluster-scoped kinds.
 func (r Resource) In(client dynamic.Interface, namespace string) dynamic.ResourceInterface {
 	if namespace == "" {
