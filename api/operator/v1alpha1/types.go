@@ -32,10 +32,13 @@ const (
 	EventMesh BackendType = "EventMesh"
 )
 
+// BackendTypes are all backends.
+var BackendTypes = []BackendType{NATS, EventMesh}
+
 // Canonical is NATS, EventMesh, or "" for none. A spelling that the API server would refuse is
 // returned as it is.
 func (b BackendType) Canonical() BackendType {
-	for _, known := range []BackendType{NATS, EventMesh} {
+	for _, known := range BackendTypes {
 		if strings.EqualFold(string(b), string(known)) {
 			return known
 		}

@@ -39,7 +39,7 @@ func ParseSet(text string) (Set, error) {
 	var s Set
 	for name := range strings.SplitSeq(text, ",") {
 		b := operatorv1alpha1.BackendType(name)
-		if b != operatorv1alpha1.NATS && b != operatorv1alpha1.EventMesh {
+		if !slices.Contains(operatorv1alpha1.BackendTypes, b) {
 			return nil, fmt.Errorf("%q is no backend", name)
 		}
 		s = append(s, b)

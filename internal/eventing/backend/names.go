@@ -59,18 +59,12 @@ const (
 	PlaneShared Plane = "shared"
 )
 
-var planes = []Plane{PlaneNATS, PlaneMesh, PlaneShared}
+// PlaneOf is the plane of a backend: its name in small letters. It is "" of none.
+func PlaneOf(b operatorv1alpha1.BackendType) Plane { return Plane(strings.ToLower(string(b))) }
 
-// PlaneOf is the plane of a backend; "" of none.
-func PlaneOf(b operatorv1alpha1.BackendType) Plane {
-	switch b.Canonical() {
-	case operatorv1alpha1.NATS:
-		return PlaneNATS
-	case operatorv1alpha1.EventMesh:
-		return PlaneMesh
-	default:
-		return ""
-	}
+// isPlane tells whether a label names the plane of a backend, or the one that all share.
+func isPlane(p Plane) bool {
+	return p == PlaneShared || slices.ContainsFunc(operatorv1alpha1.BackendTypes, func(b operatorv1alpha1.BackendType) bool { return PlaneOf(b) == p })
 }
 
 // Names are the names of objects with one prefix. The zero value is no prefix: use DefaultPrefix.
@@ -137,7 +131,7 @@ func (n Names) Ours(labels map[string]string) bool {
 	if !ok {
 		instance = labels[PodInstanceLabel]
 	}
-	return slices.Contains(planes, Plane(labels[PlaneLabel])) && instance == string(n)
+	return isPlane(Plane(labels[PlaneLabel])) && instance == string(n)
 }
 
 // Former tells whether an object has the label by which an earlier version found it, and tools for
