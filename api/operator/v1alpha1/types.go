@@ -35,6 +35,15 @@ const (
 // BackendTypes are all backends.
 var BackendTypes = []BackendType{NATS, EventMesh}
 
+// BackendNames are all backends, as a message asks for one of them: "NATS or EventMesh".
+func BackendNames() string {
+	var names []string
+	for _, b := range BackendTypes {
+		names = append(names, string(b))
+	}
+	return strings.Join(names, " or ")
+}
+
 // Canonical is NATS, EventMesh, or "" for none. A spelling that the API server would refuse is
 // returned as it is.
 func (b BackendType) Canonical() BackendType {
@@ -44,18 +53,6 @@ func (b BackendType) Canonical() BackendType {
 		}
 	}
 	return b
-}
-
-// Other is the other backend of a switch. Other of none is none.
-func (b BackendType) Other() BackendType {
-	switch b.Canonical() {
-	case NATS:
-		return EventMesh
-	case EventMesh:
-		return NATS
-	default:
-		return ""
-	}
 }
 
 // StorageType says where NATS stores its stream.

@@ -44,6 +44,10 @@ type scene struct {
 	// made are Subscriptions with backends that deliver to them; promised are those that were ready
 	// once. Random schedules have them.
 	made, promised map[string]bool
+	// members are the backends between which the scene switches.
+	members members
+	// lost says what was removed with an event in it; "" if nothing was.
+	lost string
 	// paused is what an operator has decided that was stopped before it acted; nil if there is
 	// none.
 	paused *Decision
@@ -52,7 +56,7 @@ type scene struct {
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	now := time.Date(2026, 11, 23, 4, 0, 0, 0, time.UTC)
-	return &scene{t: t, channels: synchronous, d: &Rules{
+	return &scene{t: t, channels: synchronous, members: thePair, d: &Rules{
 		Identities: Identities{Names: "eventing", Namespace: "kyma-system"}, Chart: rememberedChart(t), Version: "1.2.3", NATSImage: "nats-server:1", PublisherImage: "eventing-publisher-proxy:1", ControllerImage: "eventing-controller:1", NATSURL: "tls://eventing-nats.kyma-system.svc:4222",
 		DependencyTimeout: 5 * time.Minute, BackendTimeout: 10 * time.Minute, DrainDelay: 6 * time.Second, DrainWatch: 15 * time.Second, MeshDelay: 5 * time.Minute,
 	}, w: &World{
@@ -103,6 +107,10 @@ func (s *scene) follow(a Action) {
 		switch a.Object.GetKind() {
 		case "Deployment":
 			s.rollOut(a.Object)
+		case "ConfigMap":
+			if key := (memory{}).record(s.d.Names); a.Object.GetName() == key.Name {
+				s.write(key, memoryState, "ready")
+			}
 		case "Broker":
 			if s.channels == "" { // nobody serves Brokers
 				break
@@ -127,6 +135,10 @@ func (s *scene) follow(a Action) {
 	case Remove:
 		delete(s.w.Ours, Key{a.Observed.GetKind(), a.Observed.GetName()})
 		switch a.Observed.GetKind() {
+		case "ConfigMap":
+			if data(a.Observed, memoryHolds) != "" && data(a.Observed, memoryHolds) != "0" {
+				s.lost = "Memory was removed with an event"
+			}
 		case "StatefulSet":
 			s.w.NATS = NATS{}
 		case "Deployment":
@@ -185,7 +197,7 @@ func (s *scene) controller() {
 		if sub.Epochs == nil {
 			sub.Epochs = map[operatorv1alpha1.BackendType]string{}
 		}
-		for _, of := range []operatorv1alpha1.BackendType{operatorv1alpha1.NATS, operatorv1alpha1.EventMesh} {
+		for _, of := range operatorv1alpha1.BackendTypes {
 			delete(sub.Epochs, of)
 			if b.Serving.Has(of) {
 				sub.Epochs[of] = b.Epoch

@@ -99,18 +99,23 @@ func (s *scene) step() string {
 	return ""
 }
 
-// begin is a scene with one Subscription, in which a switch to a backend begins.
-func begin(t *testing.T, to operatorv1alpha1.BackendType) *scene {
+// begin is a scene with one Subscription, in which a switch begins. NATS was there before, so that
+// there are volumes of it, unless it has no part in the switch.
+func begin(t *testing.T, c change, others ...operatorv1alpha1.BackendType) *scene {
 	t.Helper()
-	s := installed(t)
+	first := operatorv1alpha1.NATS
+	if c.to != first {
+		first = c.from
+	}
+	s := newScene(t).of(append(members{first, c.from, c.to}, others...)).on(t)
 	s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
 	s.controller()
 	s.made, s.promised = map[string]bool{}, map[string]bool{}
-	if to == operatorv1alpha1.NATS {
-		s.want(operatorv1alpha1.EventMesh)
-		s.ended(t, operatorv1alpha1.EventMesh, "a switch")
+	if c.from != first {
+		s.want(c.from)
+		s.ended(t, c.from, "a switch")
 	}
-	s.want(to)
+	s.want(c.to)
 	return s
 }
 
@@ -146,24 +151,26 @@ func (s *scene) rest(t *testing.T, after any) {
 	}
 }
 
-// ended rests, and checks that a backend is active and nothing of the other one is left.
+// ended rests, and checks that a backend is active and nothing of another one is left.
 func (s *scene) ended(t *testing.T, to operatorv1alpha1.BackendType, after any) {
 	t.Helper()
 	s.rest(t, after)
 	last := s.d.Decide(s.w)
-	if last.State != operatorv1alpha1.StateReady || last.Active != to || last.Serving.String() != string(to) || s.d.exists(s.w, to.Other()) {
+	if last.State != operatorv1alpha1.StateReady || last.Active != to || last.Serving.String() != string(to) || newTurn(s.d, s.w, last, to).leaving != nil {
 		t.Fatalf("after %v: %s, active %s, serving %s\n%+v", after, last.State, last.Active, last.Serving, last.Conditions)
 	}
 }
 
 // atEach plays something after each number of actions of a switch; without the build tag slow,
-// after some of them.
-func atEach(t *testing.T, to operatorv1alpha1.BackendType, nth int, play func(t *testing.T, s *scene, done []string)) {
+// after some of them, and after fewer with the third backend.
+func atEach(t *testing.T, s *scene, nth int, play func(t *testing.T, s *scene, done []string)) {
 	t.Helper()
-	if all {
+	switch {
+	case all:
 		nth = 1
+	case slices.Contains(s.members, third):
+		nth *= 4
 	}
-	s := begin(t, to)
 	var done []string
 	for did := "begin"; did != "" || s.step() != ""; did = s.step() { // twice nothing to do: it is the end
 		if len(done)%nth == 0 {
@@ -199,7 +206,7 @@ func TestInterleavings(t *testing.T) {
 		play func(t *testing.T)
 	}{
 		{"01 what was drained is known until nothing of NATS is left", func(t *testing.T) {
-			s := begin(t, mesh)
+			s := begin(t, toMesh)
 			s.until(t, "write that NATS is drained")
 			for s.d.exists(s.w, nats) {
 				if !s.d.finished(s.w, nats) {
@@ -211,7 +218,7 @@ func TestInterleavings(t *testing.T) {
 			}
 		}},
 		{"01 the mark that NATS is drained goes before anything else of a switch back", func(t *testing.T) {
-			s := begin(t, mesh)
+			s := begin(t, toMesh)
 			s.until(t, "serve EventMesh on")
 			s.want(nats)
 			if did := s.step(); !strings.HasPrefix(did, "remove the mark that NATS is drained") {
@@ -219,14 +226,14 @@ func TestInterleavings(t *testing.T) {
 			}
 		}},
 		{"01 volumes that are left are no backend", func(t *testing.T) {
-			s := begin(t, mesh)
+			s := begin(t, toMesh)
 			s.ended(t, mesh, "a switch")
 			if len(s.w.Claims) == 0 || s.d.exists(s.w, nats) {
 				t.Errorf("%d volumes, and NATS exists: %v", len(s.w.Claims), s.d.exists(s.w, nats))
 			}
 		}},
 		{"01 Triggers go after the Broker", func(t *testing.T) {
-			s := begin(t, nats)
+			s := begin(t, toNATS)
 			for did := "begin"; did != "" || s.step() != ""; did = s.step() {
 				if broker := s.w.Ours[Key{"Broker", "eventing"}]; broker != nil && broker.GetAnnotations()[openedAnnotation] != "" && (len(s.w.Triggers) == 0 || !s.backends(t).Serving.Has(mesh)) {
 					t.Fatalf("after %q there is a Broker without Triggers", did)
@@ -234,7 +241,7 @@ func TestInterleavings(t *testing.T) {
 			}
 		}},
 		{"02 an answer of the controller to the same backends, from before, does not count", func(t *testing.T) {
-			s := begin(t, mesh)
+			s := begin(t, toMesh)
 			s.until(t, "close stream")
 			state := Key{"ConfigMap", "eventing-controller-state"}
 			before, old := s.w.Ours[state].DeepCopy(), s.w.Subscriptions[0].Epochs
@@ -251,7 +258,7 @@ func TestInterleavings(t *testing.T) {
 			s.ended(t, nats, "the controller goes on")
 		}},
 		{"03 a stream that is lost, at each step of a switch to NATS", func(t *testing.T) {
-			atEach(t, nats, 4, func(t *testing.T, s *scene, done []string) {
+			atEach(t, begin(t, toNATS), 4, func(t *testing.T, s *scene, done []string) {
 				s.w.NATS.Stream, s.silent, s.slow = nil, true, true
 				s.rest(t, done)
 				if s.w.NATS.Stream != nil && stream.Open(s.w.NATS.Stream.Config) {
@@ -263,12 +270,12 @@ func TestInterleavings(t *testing.T) {
 			})
 		}},
 		{"04 an operator is paused before an action, and goes on when another one has switched back for a while", func(t *testing.T) {
-			for _, to := range []operatorv1alpha1.BackendType{mesh, nats} {
-				atEach(t, to, 9, func(t *testing.T, s *scene, done []string) {
+			for _, c := range slices.Concat(changes, more) {
+				atEach(t, begin(t, c), 9, func(t *testing.T, s *scene, done []string) {
 					w := s.w.copied()
 					w.NewEpoch = "paused"
 					paused := s.d.Decide(w).Actions
-					s.want(to.Other())
+					s.want(c.from)
 					for n := 0; n < 40; n += 13 { // so far has the other one come
 						woken := s.copied()
 						for _, a := range paused {
@@ -280,7 +287,7 @@ func TestInterleavings(t *testing.T) {
 								t.Fatalf("after %v, and %d actions of another operator, the first one does %v: %s", done, n, a, why)
 							}
 						}
-						woken.ended(t, to.Other(), done)
+						woken.ended(t, c.from, done)
 						for range 13 {
 							s.step()
 						}
@@ -289,7 +296,7 @@ func TestInterleavings(t *testing.T) {
 			}
 		}},
 		{"04 an operator that is paused before it deletes NATS does not delete one that holds an event again", func(t *testing.T) {
-			s := begin(t, mesh)
+			s := begin(t, toMesh)
 			s.until(t, "serve EventMesh on")
 			deletes := func(a Action) bool { return a.String() == "delete StatefulSet eventing-nats" }
 			paused := s.d.Decide(s.w.copied()).Actions
@@ -309,7 +316,7 @@ func TestInterleavings(t *testing.T) {
 			}
 		}},
 		{"05 both backends take events until the last pod has moved", func(t *testing.T) {
-			s := begin(t, mesh)
+			s := begin(t, toMesh)
 			s.until(t, "apply Deployment eventing-publisher-proxy")
 			s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "late", Labels: map[string]string{nameLabel: publisherComponent, backend.BackendLabel: string(nats)}}})
 			s.rest(t, "the others have moved")
@@ -320,7 +327,7 @@ func TestInterleavings(t *testing.T) {
 			s.ended(t, mesh, "the pod has ended")
 		}},
 		{"06 a new Subscription that is not ready stops nothing after the publisher has moved", func(t *testing.T) {
-			s := begin(t, mesh)
+			s := begin(t, toMesh)
 			s.until(t, "accept events for EventMesh alone")
 			s.slow = true
 			s.w.Subscriptions = append(s.w.Subscriptions, Subscription{Namespace: "shop", Name: "new", Generation: 1, Valid: true})
@@ -329,7 +336,7 @@ func TestInterleavings(t *testing.T) {
 			s.until(t, "write that NATS is drained")
 		}},
 		{"07 a backend is not closed while a pod sends to it, whatever was decided", func(t *testing.T) {
-			s := begin(t, mesh)
+			s := begin(t, toMesh)
 			s.until(t, "accept events for EventMesh alone")
 			closes := UpdateStream{Observed: s.w.NATS.Stream, Config: stream.Closed(s.w.NATS.Stream.Config, s.w.Now)}
 			gone := metav1.NewTime(s.w.Now.Add(-lingering - time.Second))
@@ -348,7 +355,7 @@ func TestInterleavings(t *testing.T) {
 			}
 		}},
 		{"08 a force-teardown of another switch does nothing", func(t *testing.T) {
-			s := begin(t, mesh)
+			s := begin(t, toMesh)
 			s.until(t, "close stream")
 			s.w.NATS.Stream.State.Msgs = 1
 			s.report(s.d.Decide(s.w))
@@ -364,7 +371,7 @@ func TestInterleavings(t *testing.T) {
 			}
 		}},
 		{"08 marks of another epoch prove nothing", func(t *testing.T) {
-			s := begin(t, mesh)
+			s := begin(t, toMesh)
 			s.until(t, "close stream")
 			s.set(config.Kind, config.Name, "another", "data", drainedKey)
 			s.w.NATS = NATS{Problem: "refused"}
@@ -373,7 +380,7 @@ func TestInterleavings(t *testing.T) {
 			}
 		}},
 		{"09 NATS that is empty in one look, or does not answer, is not drained", func(t *testing.T) {
-			s := begin(t, mesh)
+			s := begin(t, toMesh)
 			s.until(t, "close stream")
 			s.w.NATS.Quiet = false
 			if _, last := s.play(); s.d.finished(s.w, nats) || last.After == 0 {
@@ -385,7 +392,7 @@ func TestInterleavings(t *testing.T) {
 			}
 		}},
 		{"09 events that no Subscription waits for", func(t *testing.T) {
-			s := begin(t, mesh)
+			s := begin(t, toMesh)
 			s.until(t, "close stream")
 			s.w.NATS.Stream.State.Msgs, s.w.NATS.Stream.State.FirstSeq, s.w.NATS.Stream.State.LastSeq, s.w.NATS.Dangling = 2, 17, 20, true
 			o := s.d.Decide(s.w)
@@ -395,8 +402,8 @@ func TestInterleavings(t *testing.T) {
 			}
 		}},
 		{"11 the Eventing is deleted at each step of a switch", func(t *testing.T) {
-			for _, to := range []operatorv1alpha1.BackendType{mesh, nats} {
-				atEach(t, to, 5, func(t *testing.T, s *scene, done []string) {
+			for _, c := range slices.Concat(changes, more) {
+				atEach(t, begin(t, c), 5, func(t *testing.T, s *scene, done []string) {
 					now := metav1.NewTime(s.w.Now)
 					s.w.Eventing.DeletionTimestamp = &now
 					if o := s.d.Decide(s.w); len(o.Actions) > 0 || o.State != operatorv1alpha1.StateWarning {
@@ -418,17 +425,17 @@ func TestInterleavings(t *testing.T) {
 			}
 		}},
 		{"12 the spec is changed back at each step, and again", func(t *testing.T) {
-			for _, to := range []operatorv1alpha1.BackendType{mesh, nats} {
-				atEach(t, to, 9, func(t *testing.T, s *scene, done []string) {
-					s.want(to.Other())
-					s.ended(t, to.Other(), done)
-					s.want(to)
-					s.ended(t, to, done)
+			for _, c := range slices.Concat(changes, more) {
+				atEach(t, begin(t, c), 9, func(t *testing.T, s *scene, done []string) {
+					s.want(c.from)
+					s.ended(t, c.from, done)
+					s.want(c.to)
+					s.ended(t, c.to, done)
 				})
 			}
 		}},
 		{"14 sinks that refuse are named before events go to the mesh", func(t *testing.T) {
-			s := begin(t, mesh)
+			s := begin(t, toMesh)
 			s.w.Subscriptions[0].Refused = true
 			for range mostActions {
 				for _, a := range s.d.Decide(s.w).Actions {

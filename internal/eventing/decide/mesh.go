@@ -1,16 +1,20 @@
 package decide
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/json"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 )
+
+// mesh is Knative Eventing as a backend: a Broker, which Knative serves, and Triggers, which the
+// controller creates for Subscriptions.
+type mesh struct{ plain }
 
 const (
 	// openedAnnotation is on a Broker that events were published to, or are about to be: an epoch.
@@ -24,46 +28,104 @@ const (
 	synchronous = "InMemoryChannel"
 )
 
-// prepareMesh waits for the Broker.
-func (t *turn) prepareMesh() bool {
-	if url, _ := brokerURL(t.w.Object("Broker", t.Names.Broker())); url == "" {
-		t.down(t.contract.Accept.Has(t.target))
+// unsupported: what the spec calls EventMesh was once a service of SAP. What carries events stays
+// then: nothing else would take them.
+func (mesh) unsupported(config operatorv1alpha1.BackendConfig) string {
+	if config.EventMeshSecret == "" {
+		return ""
+	}
+	return "SAP Event Mesh is not supported. What is installed is left as it is. Remove spec.backend.config.eventMeshSecret, or set spec.backend.type to NATS."
+}
+
+func (mesh) planned(n backend.Names, _ operatorv1alpha1.BackendConfig) []Key {
+	return []Key{brokerKey(n)}
+}
+
+// again: a new Broker has no Triggers that are ready, whatever was said about the former one.
+func (mesh) again(t *turn) Action {
+	broker := t.w.Object("Broker", t.Names.Broker())
+	switch {
+	case broker == nil && t.contract.Serving.Has(t.target):
+		return t.Rules.contract(t.w, t.fresh(), "begin an epoch")
+	case broker != nil && broker.GetAnnotations()[leftAnnotation] != "":
+		return Patch{broker, annotations(map[string]any{leftAnnotation: nil}), "remove the mark that nobody publishes"}
+	}
+	return nil
+}
+
+func (mesh) values(_ *Rules, spec *operatorv1alpha1.EventingSpec, _ map[string]string, _ []byte) (map[string]any, error) {
+	return map[string]any{"deadLetterSink": spec.Backend.Config.DeadLetterSink}, nil
+}
+
+// brokerKey is all of the mesh that the operator creates where no kinds of others are served.
+func brokerKey(n backend.Names) Key { return Key{"Broker", n.Broker()} }
+
+// prepared waits for the Broker.
+func (m mesh) prepared(t *turn) bool {
+	if !m.takes(t.Rules, t.w) {
+		t.down(downLimit)
 		return false
 	}
 	return true
 }
 
-// brokerURL is where a Broker takes events; "" and the problem, in Knative's words, if it takes
-// none.
-func brokerURL(broker *unstructured.Unstructured) (url, problem string) {
-	if broker == nil {
-		return "", "The Broker does not exist yet."
-	}
-	problem = "The Broker is not ready yet. No controller of Knative Eventing has answered."
-	observed, _, _ := unstructured.NestedInt64(broker.Object, "status", "observedGeneration")
-	conditions, _, _ := unstructured.NestedSlice(broker.Object, "status", "conditions")
-	for _, c := range conditions {
-		is, _ := c.(map[string]any)
-		if is["type"] != "Ready" {
-			continue
-		}
-		if is["status"] == "True" && observed >= broker.GetGeneration() && broker.GetDeletionTimestamp() == nil {
-			url, _, _ = unstructured.NestedString(broker.Object, "status", "address", "url")
-			return url, ""
-		}
-		problem = strings.TrimSpace(fmt.Sprintf("The Broker is not ready. %v %v", text(is["reason"]), text(is["message"])))
-	}
-	return "", problem
+func (mesh) takes(d *Rules, w *World) bool {
+	url, _ := dependency.BrokerURL(w.Object("Broker", d.Names.Broker()))
+	return url != ""
 }
 
-func text(v any) string {
-	s, _ := v.(string)
-	return s
+func (mesh) marks(t *turn) []Action {
+	broker := t.w.Object("Broker", t.Names.Broker())
+	if broker.GetAnnotations()[openedAnnotation] != "" {
+		return nil
+	}
+	return []Action{Patch{broker, annotations(map[string]any{openedAnnotation: t.contract.Epoch}), "write that events are published"}}
 }
 
-// leaveMesh deletes the Broker when nothing can be in its Channels any more. Triggers stay until
+// warnings: the mesh stores nothing, so a client is told what a sink answers.
+func (mesh) warnings(w *World) []Action {
+	refused := w.refused()
+	if len(refused) == 0 {
+		return nil
+	}
+	return []Action{Tell{"Warning", "SinksRefuse", "The sinks of these Subscriptions do not take events now: " + names(refused) + ". On EventMesh clients cannot publish events of their types until they do."}}
+}
+
+func (mesh) report(t *turn) {
+	t.o.Condition(operatorv1alpha1.ConditionBackendAvailable, true, operatorv1alpha1.ReasonMeshAvailable, "")
+	meta.RemoveStatusCondition(&t.o.Conditions, operatorv1alpha1.ConditionStreamSize)
+}
+
+func (mesh) address(t *turn, b *backend.Backends) {
+	broker := t.w.Object("Broker", t.Names.Broker())
+	if url, _ := dependency.BrokerURL(broker); url != "" {
+		b.Mesh = &backend.MeshAddress{Broker: t.Names.Broker(), URL: url}
+	} else if broker != nil {
+		b.Mesh = t.contract.Mesh // it is not ready now
+	} else {
+		b.Mesh = nil
+	}
+}
+
+func (mesh) problem(d *Rules, w *World) string {
+	_, problem := dependency.BrokerURL(w.Object("Broker", d.Names.Broker()))
+	return problem
+}
+
+func (m mesh) exists(d *Rules, w *World) bool {
+	return len(w.Triggers) > 0 || d.hasObjects(w, operatorv1alpha1.EventMesh)
+}
+
+// finished: the Broker is deleted when the last pod that publishes to it is gone. One that was
+// never opened has nothing in it.
+func (mesh) finished(d *Rules, w *World) bool {
+	broker := w.Object("Broker", d.Names.Broker())
+	return broker == nil || broker.GetAnnotations()[openedAnnotation] == ""
+}
+
+// leave deletes the Broker when nothing can be in its Channels any more. Triggers stay until
 // then: a Channel without subscribers answers with success, and delivers nothing.
-func (t *turn) leaveMesh() {
+func (mesh) leave(t *turn) {
 	broker := t.w.Object("Broker", t.Names.Broker())
 	if broker.GetDeletionTimestamp() != nil {
 		t.step(operatorv1alpha1.ReasonRemoving, "The Broker is being deleted.")
@@ -91,35 +153,36 @@ func (t *turn) leaveMesh() {
 	t.o.do(Remove{broker})
 }
 
-// keep writes the values that a backend is rendered with on an object of it.
-func keep(u *unstructured.Unstructured, values any) error {
-	raw, err := json.Marshal(values)
-	if err != nil {
-		return err
+func (mesh) remove(t *turn) {
+	t.step(operatorv1alpha1.ReasonRemoving, "The controller deletes %d Triggers.", len(t.w.Triggers))
+	for _, key := range t.w.keys() {
+		if u := t.w.Ours[key]; u.GetLabels()[backend.PlaneLabel] == string(backend.PlaneMesh) {
+			t.o.delete(u)
+		}
 	}
-	annotations := u.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[backend.ValuesAnnotation] = string(raw)
-	u.SetAnnotations(annotations)
-	return nil
 }
 
-// recorded are the values that a backend was last rendered with; without a record, it is not
-// rendered.
-func recorded(u *unstructured.Unstructured) (map[string]any, error) {
-	none := map[string]any{"enabled": false}
-	if u == nil || u.GetDeletionTimestamp() != nil {
-		return none, nil
+// withdrawn: Triggers are deleted after the Broker, by the controller. A Channel without
+// subscribers drops events.
+func (mesh) withdrawn(d *Rules, w *World, o *Decision) bool {
+	broker := w.Object("Broker", d.Names.Broker())
+	if broker != nil {
+		o.delete(broker)
 	}
-	kept := u.GetAnnotations()[backend.ValuesAnnotation]
-	if kept == "" {
-		return none, nil
+	return broker == nil
+}
+
+// removed deletes the Triggers of a controller that did not work.
+func (mesh) removed(_ *Rules, w *World, o *Decision, _ bool) bool {
+	for _, name := range w.Triggers {
+		o.do(RemoveTrigger{name})
 	}
-	values := map[string]any{}
-	if err := json.Unmarshal([]byte(kept), &values); err != nil {
-		return nil, fmt.Errorf("annotation %s of %s: %w", backend.ValuesAnnotation, title(u), err)
+	return len(w.Triggers) == 0
+}
+
+func (m mesh) breaks(d *Rules, w *World, a Action) string {
+	if a, ok := a.(Remove); ok && a.Observed.GetKind() == "Broker" {
+		return d.published(w, operatorv1alpha1.EventMesh)
 	}
-	return values, nil
+	return ""
 }

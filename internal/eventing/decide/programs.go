@@ -3,7 +3,7 @@ package decide
 import (
 	"cmp"
 	"fmt"
-	"regexp"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -13,6 +13,7 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/rollout"
 )
 
 // The label app.kubernetes.io/name of pods.
@@ -33,69 +34,32 @@ func (w *World) podsOf(component string) (pods []corev1.Pod) {
 	return pods
 }
 
-// rollout is how far a Deployment is.
-type rollout struct {
-	// updated: Kubernetes has seen the newest spec, and no pod of an earlier template is left.
-	updated bool
-	// wanted and available are numbers of pods.
-	wanted, available int32
-	// failed is why Kubernetes does not expect the roll-out to end any more; "" if it does.
-	failed string
-	// refused is why Kubernetes cannot create pods, such as a quota; "" if it can.
-	refused string
-}
-
-// missingAccount is what the API server says of a pod whose ServiceAccount is gone.
-var missingAccount = regexp.MustCompile(`serviceaccount "[^"]+" not found`)
-
-func rolloutOf(d *appsv1.Deployment) rollout {
-	r := rollout{wanted: 1, available: d.Status.AvailableReplicas}
-	if d.Spec.Replicas != nil {
-		r.wanted = *d.Spec.Replicas
-	}
-	s := d.Status
-	r.updated = d.DeletionTimestamp == nil && s.ObservedGeneration >= d.Generation && s.UpdatedReplicas >= r.wanted && s.Replicas == s.UpdatedReplicas
-	for _, c := range s.Conditions {
-		if c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse {
-			r.failed = c.Message
-		}
-		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
-			r.refused = "Kubernetes cannot create pods: " + c.Message
-			if missingAccount.MatchString(c.Message) {
-				// The operator may create no account, so that it can give nobody a permission.
-				r.refused += ". The manifest of the operator has this account. Next: apply it again, as it was installed (kubectl apply --server-side -f eventing-manager.yaml, or helm upgrade)."
-			}
-		}
-	}
-	return r
-}
-
 // program sets the condition of a Deployment. It is true when each pod has the newest template and
 // is available. Later, one available pod is enough.
 func (d *Rules) program(w *World, o *Decision, condition, name, component string) (complete bool) {
-	dep := convert[appsv1.Deployment](w.Object("Deployment", name))
+	dep := rollout.As[appsv1.Deployment](w.Object("Deployment", name))
 	if dep == nil {
 		o.AtLeast(operatorv1alpha1.StateProcessing)
 		o.Condition(condition, false, operatorv1alpha1.ReasonProcessing, "Deployment %s is being created.", name)
 		return false
 	}
-	r := rolloutOf(dep)
+	r := rollout.Of(dep)
 	was := meta.IsStatusConditionTrue(w.Eventing.Status.Conditions, condition)
-	message := fmt.Sprintf("%d of %d pods are available.", r.available, r.wanted)
-	if problem := cmp.Or(r.refused, podProblem(w.podsOf(component))); problem != "" {
+	message := fmt.Sprintf("%d of %d pods are available.", r.Available, r.Wanted)
+	if problem := cmp.Or(r.Refused, rollout.Problem(w.podsOf(component))); problem != "" {
 		message += " " + problem
 	}
 	switch {
-	case r.updated && r.available >= r.wanted:
+	case r.Updated && r.Available >= r.Wanted:
 		o.Condition(condition, true, operatorv1alpha1.ReasonDeployed, "")
 		return true
-	case r.updated && was && r.available > 0:
+	case r.Updated && was && r.Available > 0:
 		o.Condition(condition, true, operatorv1alpha1.ReasonDeployed, "") // which pods are missing is in PodsReady
 		return true
-	case r.failed != "":
+	case r.Failed != "":
 		o.AtLeast(operatorv1alpha1.StateError)
-		o.Condition(condition, false, operatorv1alpha1.ReasonDeployFailed, "Deployment %s: %s %s Next: kubectl -n %s describe deployment %s", name, r.failed, message, d.Namespace, name)
-	case r.updated && r.available == 0 && o.wrongFor(condition) > downLimit:
+		o.Condition(condition, false, operatorv1alpha1.ReasonDeployFailed, "Deployment %s: %s %s Next: kubectl -n %s describe deployment %s", name, r.Failed, message, d.Namespace, name)
+	case r.Updated && r.Available == 0 && o.wrongFor(condition) > downLimit:
 		o.AtLeast(operatorv1alpha1.StateError)
 		o.Condition(condition, false, operatorv1alpha1.ReasonProcessing, "%s Next: kubectl -n %s describe deployment %s", message, d.Namespace, name)
 	default:
@@ -127,6 +91,48 @@ func (d *Rules) programs(w *World, o *Decision, target operatorv1alpha1.BackendT
 	}
 }
 
+// degraded says which pods are not ready. That is no problem of events at first, and has a
+// condition of its own: it would be missed in the message of one that is true. Somebody has to act
+// when it lasts.
+func (d *Rules) degraded(w *World, o *Decision) {
+	const condition = operatorv1alpha1.ConditionPodsReady
+	var messages []string
+	add := func(message string) {
+		if message != "" {
+			messages = append(messages, message)
+		}
+	}
+	for _, c := range d.known() {
+		add(c.degraded(d, w))
+	}
+	for _, p := range []struct{ of, name, component string }{{"Controller", d.Names.Controller(), controllerName}, {"Publisher", d.Names.Publisher(), publisherComponent}} {
+		if dep := rollout.As[appsv1.Deployment](w.Object("Deployment", p.name)); dep != nil {
+			r := rollout.Of(dep)
+			add(w.shortOf(p.of, "pods", p.component, r.Available, r.Wanted, r.Refused))
+		}
+	}
+	if len(messages) == 0 {
+		o.Condition(condition, true, operatorv1alpha1.ReasonAllReady, "")
+		return
+	}
+	if left := downLimit - o.wrongFor(condition); left > 0 {
+		o.look(left)
+	} else if o.State == "" || o.State == operatorv1alpha1.StateReady {
+		o.AtLeast(operatorv1alpha1.StateWarning)
+		messages = append(messages, fmt.Sprintf("See why: kubectl -n %s get pods --selector=%s=%s", d.Namespace, backend.PodInstanceLabel, d.Names))
+	}
+	o.Condition(condition, false, operatorv1alpha1.ReasonDegraded, "%s", strings.Join(messages, " "))
+}
+
+// shortOf says how many pods of a component are not ready, and why; "" if all are. refused is why
+// they cannot be created.
+func (w *World) shortOf(of, what, component string, ready, wanted int32, refused string) string {
+	if ready >= wanted {
+		return ""
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s: %d of %d %s are ready. %s", of, ready, wanted, what, cmp.Or(refused, rollout.Problem(w.podsOf(component)))))
+}
+
 // followed tells whether the controller says that it follows the present backends.
 func (w *World) followed(names backend.Names) bool {
 	contract, err := backend.ParseBackends(contractData(w.Object("ConfigMap", names.Backends())))
@@ -148,13 +154,13 @@ func sendsTo(publisher *unstructured.Unstructured) operatorv1alpha1.BackendType 
 
 // sendElsewhere are the pods of the publisher that send to another backend, terminating ones
 // included.
-func (w *World) sendElsewhere(target operatorv1alpha1.BackendType) (pods []string) {
-	for _, p := range w.podsOf(publisherComponent) {
-		if operatorv1alpha1.BackendType(p.Labels[backend.BackendLabel]) != target {
-			pods = append(pods, p.Name)
-		}
-	}
-	return pods
+func (w *World) sendElsewhere(target operatorv1alpha1.BackendType) []corev1.Pod {
+	return slices.DeleteFunc(w.podsOf(publisherComponent), func(p corev1.Pod) bool { return destination(p) == target })
+}
+
+// destination is the backend that a pod of the publisher sends to.
+func destination(p corev1.Pod) operatorv1alpha1.BackendType {
+	return operatorv1alpha1.BackendType(p.Labels[backend.BackendLabel])
 }
 
 // stopped deletes the pods of a Deployment, and is true when none is left.
@@ -168,22 +174,4 @@ func (d *Rules) stopped(w *World, o *Decision, name, component string) bool {
 		}
 	}
 	return !running
-}
-
-// podProblem is what keeps a pod from being ready, in the words of Kubernetes; "" if nothing is
-// known.
-func podProblem(pods []corev1.Pod) string {
-	for _, p := range pods {
-		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-				return fmt.Sprintf("Pod %s is not scheduled: %s", p.Name, c.Message)
-			}
-		}
-		for _, c := range p.Status.ContainerStatuses {
-			if waiting := c.State.Waiting; waiting != nil && waiting.Reason != "ContainerCreating" && waiting.Reason != "PodInitializing" {
-				return strings.TrimSpace(fmt.Sprintf("Pod %s does not start: %s %s", p.Name, waiting.Reason, waiting.Message))
-			}
-		}
-	}
-	return ""
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/values"
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 )
 
@@ -20,6 +21,9 @@ const (
 	TLSCertificate = "tls.crt"
 	TLSKey         = "tls.key"
 )
+
+// Users are those of NATS.
+var Users = values.Users
 
 // Identities are who may connect to NATS, and how servers prove who they are.
 type Identities struct {

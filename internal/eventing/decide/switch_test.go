@@ -117,7 +117,7 @@ func TestWhatTheControllerMounts(t *testing.T) {
 
 	// Servers that are left need a certificate of the new authority. Without servers, nothing needs
 	// one.
-	s = begin(t, operatorv1alpha1.EventMesh)
+	s = begin(t, toMesh)
 	s.until(t, "close stream sap")
 	authority := Key{"Secret", "eventing-nats-ca"}
 	delete(s.w.Ours, authority)
@@ -154,7 +154,7 @@ func without(actions []string, one string) []string {
 // beginning, also one that has only something to do. Limits count from it, and the annotation that
 // removes NATS by force names it. No step is reported after a later one.
 func TestReportsOfASwitch(t *testing.T) {
-	s := begin(t, operatorv1alpha1.EventMesh)
+	s := begin(t, toMesh)
 	var since metav1.Time
 	var steps []string
 	for s.works() {
@@ -222,7 +222,7 @@ func TestAMeshThatWasNeverOpened(t *testing.T) {
 // changed back. The new Broker has no Triggers that deliver yet, so no pod may send to it before
 // they do, those from before included.
 func TestADeletedBroker(t *testing.T) {
-	s := begin(t, operatorv1alpha1.NATS)
+	s := begin(t, toNATS)
 	s.until(t, "accept events on")
 	s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old", Labels: map[string]string{nameLabel: publisherComponent, backend.BackendLabel: "EventMesh"}}})
 	delete(s.w.Ours, Key{"Broker", "eventing"})
@@ -331,14 +331,19 @@ func TestBlockedSwitches(t *testing.T) {
 // people. In each state, an event that a pod of the publisher can store reaches each Subscription
 // that is ready; NATS is never removed while it holds one; and the guard never has to act.
 func TestNothingIsLost(t *testing.T) {
-	const length = 100
+	const usual, longer = 100, 250
 	schedules := uint64(20)
 	if testing.Short() {
 		schedules = 5
 	}
-	for seed := range schedules {
+	for seed := range schedules + uint64(len(withThird))*(schedules/5) {
+		of, length := thePair, usual
+		if seed >= schedules { // fewer, in which more switches end
+			length = longer
+			of = withThird[seed%uint64(len(withThird))]
+		}
 		r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // reproducible
-		s := installed(t)
+		s := newScene(t).of(of).on(t)
 		s.slow = true // Subscriptions become ready one by one, below
 		s.made, s.promised = map[string]bool{}, map[string]bool{}
 		s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "a", Generation: 1, Valid: true}, {Namespace: "shop", Name: "b", Generation: 1, Valid: true}}
@@ -347,7 +352,7 @@ func TestNothingIsLost(t *testing.T) {
 			event := s.random(r)
 			trace = append(trace, event)
 			if why := s.loss(); why != "" || strings.HasPrefix(event, "the guard") {
-				t.Fatalf("seed %d: %s after %v", seed, why, trace[max(0, len(trace)-30):])
+				t.Fatalf("seed %d, %v: %s after %v", seed, of, why, trace[max(0, len(trace)-30):])
 			}
 		}
 	}
@@ -356,7 +361,11 @@ func TestNothingIsLost(t *testing.T) {
 // random does one thing, and says what.
 func (s *scene) random(r *rand.Rand) string {
 	s.t.Helper()
-	switch n := r.IntN(22); {
+	things := 22
+	if slices.Contains(s.members, third) {
+		things += 3
+	}
+	switch n := r.IntN(things); {
 	case n < 10: // the operator does some of what it has decided
 		o := s.d.Decide(s.w)
 		if c := meta.FindStatusCondition(o.Conditions, operatorv1alpha1.ConditionBackendAvailable); c != nil && strings.Contains(c.Message, "fault of the operator") {
@@ -379,7 +388,7 @@ func (s *scene) random(r *rand.Rand) string {
 		s.slow = true
 		return fmt.Sprintf("controller: %s", s.w.Subscriptions[i])
 	case n == 14:
-		s.want([]operatorv1alpha1.BackendType{operatorv1alpha1.NATS, operatorv1alpha1.EventMesh}[r.IntN(2)])
+		s.want(s.members[r.IntN(len(s.members))])
 		return "spec: " + string(s.w.Eventing.Spec.Backend.Type)
 	case n == 15 && s.w.Has("StatefulSet"):
 		s.ready()
@@ -420,6 +429,19 @@ func (s *scene) random(r *rand.Rand) string {
 		}
 		s.paused = nil
 		return "the paused operator goes on: " + strings.Join(did, ", ")
+	case n == 22:
+		key := memory{}.record(s.d.Names)
+		if data(s.w.Ours[key], memoryDoor) == "open" {
+			s.write(key, memoryHolds, "1")
+		}
+		return "Memory holds " + data(s.w.Ours[key], memoryHolds)
+	case n == 23 && r.IntN(4) == 0:
+		s.write(memory{}.record(s.d.Names), memoryHolds, "0")
+		return "Memory holds nothing"
+	case n == 24:
+		state := []string{"ready", "ready", "ready", "away"}[r.IntN(4)]
+		s.write(memory{}.record(s.d.Names), memoryState, state)
+		return "Memory is " + state
 	}
 	return ""
 }
@@ -449,6 +471,9 @@ func (s *scene) loss() string {
 		if len(s.w.Triggers) == 0 {
 			delete(s.made, sub.Name+string(operatorv1alpha1.EventMesh))
 		}
+		if s.w.Ours[memory{}.record(s.d.Names)] == nil {
+			delete(s.made, sub.Name+string(third))
+		}
 	}
 	contract, err := backend.ParseBackends(contractData(s.w.Ours[Key{"ConfigMap", "eventing-backends"}]))
 	if err != nil {
@@ -457,7 +482,7 @@ func (s *scene) loss() string {
 	for _, p := range s.w.podsOf(publisherComponent) {
 		to := operatorv1alpha1.BackendType(p.Labels[backend.BackendLabel])
 		t := &turn{Rules: s.d, w: s.w, target: to}
-		if !contract.Accept.Has(to) || to == operatorv1alpha1.NATS && !s.w.Available() || to == operatorv1alpha1.EventMesh && !t.taking() {
+		if !contract.Accept.Has(to) || to == operatorv1alpha1.NATS && !s.w.Available() || to != operatorv1alpha1.NATS && !t.taking() {
 			continue // it is refused
 		}
 		for _, sub := range s.w.Subscriptions {
@@ -469,5 +494,5 @@ func (s *scene) loss() string {
 	if s.w.NATS.Stream != nil && s.w.NATS.Stream.State.Msgs > 0 && !s.w.Has("StatefulSet") {
 		return "NATS was removed with an event"
 	}
-	return ""
+	return s.lost
 }

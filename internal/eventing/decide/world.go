@@ -8,10 +8,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
@@ -114,6 +113,11 @@ func (w *World) Object(kind, name string) *unstructured.Unstructured {
 	return w.Ours[Key{kind, name}]
 }
 
+// Available tells whether events can be published.
+func (w *World) Available() bool {
+	return w.NATS.Connected && w.NATS.Stream != nil && stream.Open(w.NATS.Stream.Config)
+}
+
 // Has tells whether there is an object of ours of a kind.
 func (w *World) Has(kind string) bool {
 	return slices.ContainsFunc(w.keys(), func(k Key) bool { return k.Kind == kind })
@@ -121,13 +125,6 @@ func (w *World) Has(kind string) bool {
 
 // data is a value of a ConfigMap; "" if there is none.
 func data(u *unstructured.Unstructured, key string) string { return contractData(u)[key] }
-
-// rolledOut says whether a StatefulSet is rolled out: the controller has seen its newest spec, and
-// each pod has it and is ready.
-func rolledOut(sts *appsv1.StatefulSet) bool {
-	return sts != nil && sts.Status.ObservedGeneration >= sts.Generation && sts.Status.UpdateRevision == sts.Status.CurrentRevision &&
-		sts.Status.ReadyReplicas == *sts.Spec.Replicas && sts.Status.Replicas == *sts.Spec.Replicas
-}
 
 // undrained are the claims that may hold events: an epoch was written to them before the stream was
 // opened, and no mark says that nothing of this epoch is left.
@@ -159,43 +156,41 @@ func names(subscriptions []Subscription) string {
 	return strings.Join(all, ", ")
 }
 
-// Kinds are what the operator creates in its namespace. Optional ones are read and written only
-// where they are served.
-var Kinds = []schema.GroupVersionKind{
-	{Group: "apps", Version: "v1", Kind: "StatefulSet"},
-	{Group: "apps", Version: "v1", Kind: "Deployment"},
-	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
-	{Version: "v1", Kind: "Service"},
-	{Version: "v1", Kind: "ConfigMap"},
-	{Version: "v1", Kind: "Secret"},
-	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
-}
-
-// Planned are the objects that the wanted backend needs, in the operator's namespace, without
-// volume claims. Optional kinds of others are not among them.
-func (d *Rules) Planned(spec *operatorv1alpha1.EventingSpec) []Key {
-	n := d.Names
-	planned := []Key{{"ConfigMap", n.Backends()}, {"ConfigMap", n.ControllerState()}, {"Secret", n.NATSUsers()}, {"Secret", n.NATSCA()}}
-	if spec.Backend.Type.Canonical() == operatorv1alpha1.EventMesh {
-		planned = append(planned, Key{"Broker", n.Broker()})
-	} else {
-		planned = append(planned, Key{"StatefulSet", n.NATS()}, Key{"Service", n.NATS()}, Key{"Service", n.NATSHeadless()}, Key{"ConfigMap", n.NATSConfig()},
-			Key{"Secret", n.NATSTLS()})
-		if spec.Backend.Config.NATSStreamReplicas > 1 {
-			planned = append(planned, Key{"PodDisruptionBudget", n.NATS()})
+// Orphans are pods of NATS without a StatefulSet: it was to be replaced, and the next one was not
+// created yet.
+func (w *World) Orphans() (pods []corev1.Pod) {
+	for _, p := range w.podsOf(natsComponent) {
+		if p.DeletionTimestamp == nil && metav1.GetControllerOf(&p) == nil {
+			pods = append(pods, p)
 		}
 	}
-	for _, program := range []string{n.Controller(), n.Publisher()} {
-		planned = append(planned, Key{"Deployment", program}, Key{"Service", program}, Key{"Service", program + "-metrics"})
+	return pods
+}
+
+func contractData(u *unstructured.Unstructured) map[string]string {
+	if u == nil {
+		return nil
 	}
-	if spec.Controller.Replicas > 1 {
-		planned = append(planned, Key{"PodDisruptionBudget", n.Controller()})
-	}
-	if spec.Publisher.Replicas.Max > 1 {
-		planned = append(planned, Key{"PodDisruptionBudget", n.Publisher()})
-	}
-	if spec.Publisher.Replicas.Min != spec.Publisher.Replicas.Max {
-		planned = append(planned, Key{"HorizontalPodAutoscaler", n.Publisher()})
-	}
-	return planned
+	content, _, _ := unstructured.NestedStringMap(u.Object, "data")
+	return content
+}
+
+func claim(c *corev1.PersistentVolumeClaim) *unstructured.Unstructured {
+	return observed("PersistentVolumeClaim", c)
+}
+
+func pod(p *corev1.Pod) *unstructured.Unstructured { return observed("Pod", p) }
+
+// observed names an object, and the version that was read.
+func observed(kind string, is metav1.Object) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind}}
+	u.SetNamespace(is.GetNamespace())
+	u.SetName(is.GetName())
+	u.SetUID(is.GetUID())
+	u.SetResourceVersion(is.GetResourceVersion())
+	return u
+}
+
+func annotations(values map[string]any) map[string]any {
+	return map[string]any{"metadata": map[string]any{"annotations": values}}
 }

@@ -32,12 +32,13 @@ func TestRandomWorlds(t *testing.T) {
 		worlds = 10
 	}
 	decided := map[string]int{}
-	for seed := range worlds {
+	for seed := range worlds + uint64(len(withThird))*(worlds/7) {
+		of := thePair
+		if seed >= worlds {
+			of = withThird[seed%uint64(len(withThird))]
+		}
 		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // reproducible
-		s := newScene(t)
-		s.play()
-		s.ready()
-		s.play()
+		s := newScene(t).of(of).on(t)
 		s.made, s.promised = map[string]bool{}, map[string]bool{}
 		s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "a", Generation: 1, Valid: true}, {Namespace: "shop", Name: "b", Generation: 1, Valid: true}}
 		before := s.w.copied() // objects that were there once, and are there again
@@ -60,7 +61,7 @@ func TestRandomWorlds(t *testing.T) {
 				s.report(o)
 				for _, a := range o.Actions {
 					if why := s.loses(a); why != "" {
-						t.Fatalf("seed %d: the operator is to %s, and %s\nafter %s", seed, a, why, strings.Join(trace[max(0, len(trace)-25):], "\n      "))
+						t.Fatalf("seed %d, %v: the operator is to %s, and %s\nafter %s", seed, of, a, why, strings.Join(trace[max(0, len(trace)-25):], "\n      "))
 					}
 					decided[strings.SplitN(fmt.Sprintf("%T", a), ".", 2)[1]]++
 				}
@@ -82,7 +83,7 @@ func TestRandomWorlds(t *testing.T) {
 	}
 }
 
-// heal is what the servers of NATS and time do.
+// heal is what the servers of NATS, the third backend and time do.
 func (s *scene) heal() {
 	s.t.Helper()
 	if s.w.Has("StatefulSet") {
@@ -92,6 +93,11 @@ func (s *scene) heal() {
 		is := *info
 		is.State.Msgs, s.w.NATS.Stream = 0, &is
 		s.w.NATS.Quiet = true
+	}
+	key := memory{}.record(s.d.Names)
+	s.write(key, memoryState, "ready")
+	if is := s.w.Ours[key]; data(is, memoryDoor) != "open" {
+		s.write(key, memoryHolds, "0")
 	}
 	s.w.Now = s.w.Now.Add(time.Second)
 }
@@ -109,10 +115,14 @@ func (s *scene) damage(r *rand.Rand, before *World) string {
 		}
 		return b.Epoch
 	}
-	kind := func() operatorv1alpha1.BackendType {
-		return operatorv1alpha1.BackendType(one("NATS", "EventMesh"))
+	known := s.members.names()
+	set := backend.Set(s.members).String()
+	kind := func() operatorv1alpha1.BackendType { return operatorv1alpha1.BackendType(one(known...)) }
+	things := 19
+	if slices.Contains(s.members, third) {
+		things++
 	}
-	switch n := r.IntN(19); n {
+	switch n := r.IntN(things); n {
 	case 0:
 		if keys := w.keys(); len(keys) > 0 {
 			key := keys[r.IntN(len(keys))]
@@ -133,14 +143,14 @@ func (s *scene) damage(r *rand.Rand, before *World) string {
 			return fmt.Sprint("is being deleted: ", key)
 		}
 	case 3:
-		key, value := one("serving", "accept", "epoch"), one("", "NATS", "EventMesh", "EventMesh,NATS", "Kafka")
+		key, value := one("serving", "accept", "epoch"), one(slices.Concat([]string{""}, known, []string{set, "Kafka"})...)
 		if key == "epoch" {
 			value = epoch()
 		}
 		s.write(Key{"ConfigMap", "eventing-backends"}, key, value)
 		return fmt.Sprintf("backends: %s %q", key, value)
 	case 4:
-		key, value := one("observedServing", "epoch"), one("", "NATS", "EventMesh", "EventMesh,NATS")
+		key, value := one("observedServing", "epoch"), one(slices.Concat([]string{""}, known, []string{set})...)
 		if key == "epoch" {
 			value = epoch()
 		}
@@ -201,7 +211,7 @@ func (s *scene) damage(r *rand.Rand, before *World) string {
 	case 10:
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%d", r.IntN(3)), Labels: map[string]string{nameLabel: one(publisherComponent, publisherComponent, natsComponent, controllerName)}}}
 		if p.Labels[nameLabel] == publisherComponent {
-			p.Labels[backend.BackendLabel] = one("NATS", "EventMesh", "")
+			p.Labels[backend.BackendLabel] = one(slices.Concat(known, []string{""})...)
 		}
 		if r.IntN(2) == 0 {
 			p.DeletionTimestamp = &metav1.Time{Time: w.Now.Add(-time.Duration(r.IntN(60)) * time.Second)}
@@ -241,7 +251,7 @@ func (s *scene) damage(r *rand.Rand, before *World) string {
 		if publisher == nil {
 			return ""
 		}
-		to, status := one("NATS", "EventMesh", ""), map[string]any{"replicas": int64(r.IntN(3)), "updatedReplicas": int64(r.IntN(3)), "availableReplicas": int64(r.IntN(3))}
+		to, status := one(slices.Concat(known, []string{""})...), map[string]any{"replicas": int64(r.IntN(3)), "updatedReplicas": int64(r.IntN(3)), "availableReplicas": int64(r.IntN(3))}
 		s.set("Deployment", "eventing-publisher-proxy", status, "status")
 		s.set("Deployment", "eventing-publisher-proxy", to, "spec", "template", "metadata", "labels", backend.BackendLabel)
 		return fmt.Sprintf("publisher: to %q, %v", to, status)
@@ -279,6 +289,18 @@ func (s *scene) damage(r *rand.Rand, before *World) string {
 			s.ready()
 		}
 		return "time goes on"
+	case 19:
+		key, value := one(memoryState, memoryDoor, memoryHolds, openedKey, drainedKey), epoch()
+		switch key {
+		case memoryState:
+			value = one("ready", "ready", "away")
+		case memoryDoor:
+			value = one("", "open", "closed")
+		case memoryHolds:
+			value = one("", "0", "1")
+		}
+		s.write(memory{}.record(s.d.Names), key, value)
+		return fmt.Sprintf("Memory: %s %q", key, value)
 	}
 	return ""
 }
@@ -302,11 +324,12 @@ func (s *scene) loses(a Action) string {
 	const nats, mesh = operatorv1alpha1.NATS, operatorv1alpha1.EventMesh
 	w := s.w
 	data := func(name string) map[string]string { return contractData(w.Object("ConfigMap", name)) }
-	backends, config := data("eventing-backends"), data("eventing-nats-config")
+	backends, config, stored := data("eventing-backends"), data("eventing-nats-config"), data("eventing-memory")
 	// What people ask for by force may lose events. The annotation of a switch names that switch.
 	forced := w.Eventing.DeletionTimestamp != nil && w.Eventing.Annotations[operatorv1alpha1.ForceDeletionAnnotation] == "true"
-	if last := w.Eventing.Status.Switch; last != nil {
-		forced = forced || w.Eventing.Annotations[operatorv1alpha1.ForceTeardownAnnotation] == string(nats)+"/"+last.Since.UTC().Format(time.RFC3339)
+	asked := func(b operatorv1alpha1.BackendType) bool {
+		last := w.Eventing.Status.Switch
+		return forced || last != nil && w.Eventing.Annotations[operatorv1alpha1.ForceTeardownAnnotation] == string(b)+"/"+last.Since.UTC().Format(time.RFC3339)
 	}
 	among := func(set string, b operatorv1alpha1.BackendType) bool {
 		return slices.Contains(strings.Split(set, ","), string(b))
@@ -374,6 +397,8 @@ func (s *scene) loses(a Action) string {
 			return "the stream is not open"
 		case to == mesh && w.Object("Broker", "eventing") == nil:
 			return "there is no Broker"
+		case to == third && stored[memoryDoor] != "open":
+			return "the door of Memory is not open"
 		}
 		return ready(to)
 	}
@@ -395,10 +420,21 @@ func (s *scene) loses(a Action) string {
 			if values[drainedKey] != nil && (!w.NATS.Connected || info != nil && (stream.Open(info.Config) || info.State.Msgs > 0 || !w.NATS.Quiet)) {
 				return "NATS is not empty, or does not stay so"
 			}
+		case "eventing-memory":
+			switch {
+			case values[drainedKey] != nil && (stored[memoryDoor] == "open" || stored[memoryHolds] != "" && stored[memoryHolds] != "0"):
+				return "Memory is not empty, or does not stay so"
+			case values[memoryDoor] == "closed":
+				return sent(third)
+			case values[memoryDoor] == "open" && (!among(backends["accept"], third) || stored[openedKey] != backends["epoch"] || stored[drainedKey] != ""):
+				return "Memory is not accepted, or nothing says that it was opened"
+			case values[memoryDoor] == "open":
+				return ready(third)
+			}
 		case "eventing-backends":
 			serving, _ := values["serving"].(string)
 			accept, _ := values["accept"].(string)
-			for _, b := range []operatorv1alpha1.BackendType{nats, mesh} {
+			for _, b := range operatorv1alpha1.BackendTypes {
 				if among(accept, b) && !among(backends["accept"], b) {
 					// Either it is begun anew with the backend that the publisher sends to, or all
 					// Subscriptions are ready.
@@ -435,8 +471,12 @@ func (s *scene) loses(a Action) string {
 			return sent(mesh)
 		case kind == "StatefulSet", kind == "PersistentVolumeClaim", kind == "Pod", kind == "ConfigMap" && name == "eventing-nats-config",
 			kind == "Secret" && name == "eventing-nats-users":
-			if !forced {
+			if !asked(nats) {
 				return empty()
+			}
+		case kind == "ConfigMap" && name == "eventing-memory":
+			if !asked(third) && stored[openedKey] != "" && (stored[drainedKey] == "" || stored[drainedKey] != a.Observed.GetAnnotations()[backend.EpochAnnotation]) {
+				return "Memory may hold events"
 			}
 		}
 	case Orphan:

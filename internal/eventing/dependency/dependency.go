@@ -91,6 +91,39 @@ var (
 	PeerAuthentication = schema.GroupVersionKind{Group: "security.istio.io", Version: "v1", Kind: "PeerAuthentication"}
 )
 
+// Judge finds the required dependency that keeps eventing from working, if there is one, and says
+// what is skipped without the optional ones. soon: one is about to be served.
+func Judge(all []Dependency) (wrong *Dependency, skipped []string, soon bool) {
+	for i, dep := range all {
+		switch {
+		case dep.Presence == Served:
+		case dep.Presence == Soon:
+			soon = true
+			if dep.Feature == "" && wrong == nil {
+				wrong = &all[i]
+			}
+		case dep.Feature != "":
+			skipped = append(skipped, fmt.Sprintf("%s is missing, so %s", dep.Name, dep.Feature))
+		case wrong == nil || wrong.Presence == Soon:
+			wrong = &all[i]
+		}
+	}
+	return wrong, skipped, soon
+}
+
+// Reason is that of the condition. waiting: there is still time.
+func (d Dependency) Reason(waiting bool) string {
+	switch {
+	case d.Presence == Conflict:
+		return operatorv1alpha1.ReasonCRDConflict
+	case d.Presence == WrongVersion:
+		return operatorv1alpha1.ReasonWrongVersion
+	case waiting || d.Presence == Soon:
+		return operatorv1alpha1.ReasonWaiting
+	}
+	return operatorv1alpha1.ReasonMissing
+}
+
 // Message says what is wrong, and what to do.
 func (d Dependency) Message() string {
 	switch d.Presence {

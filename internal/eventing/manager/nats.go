@@ -89,7 +89,7 @@ func (l *link) close() {
 
 // room says whether there is room for events: in all, and of each subject.
 type room struct {
-	level decide.Level
+	level stream.Level
 	full  string
 }
 
@@ -245,7 +245,7 @@ func (c *connection) roomOf(ctx context.Context, conn *nats.Conn) (room, error) 
 		return room{}, err
 	}
 	full, err := stream.Full(ctx, s)
-	return room{decide.LevelOf(s.CachedInfo(), volume), strings.Join(full, " ")}, err
+	return room{stream.LevelOf(s.CachedInfo(), volume), strings.Join(full, " ")}, err
 }
 
 // volume reads what the server says of its volume that leads the stream. Of several servers, the
@@ -283,7 +283,7 @@ func (c *connection) readRoom(ctx context.Context, w *decide.World, s jetstream.
 	if err != nil {
 		return false, err
 	}
-	level := decide.LevelOf(info, w.NATS.Volume)
+	level := stream.LevelOf(info, w.NATS.Volume)
 	c.mu.Lock()
 	c.room = room{level, strings.Join(full, " ")}
 	since := map[string]time.Time{}
@@ -301,7 +301,7 @@ func (c *connection) readRoom(ctx context.Context, w *decide.World, s jetstream.
 		sizes = nil
 	}
 	c.mu.Unlock()
-	if level == decide.Room && len(full) == 0 {
+	if level == stream.Enough && len(full) == 0 {
 		return false, nil
 	}
 	if w.NATS.Counts, err = stream.Counts(ctx, s); err != nil {

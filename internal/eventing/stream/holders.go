@@ -84,3 +84,13 @@ func amount(bytes uint64) string {
 	}
 	return fmt.Sprintf("%d MiB", (bytes+1<<19)>>20)
 }
+
+// Foreign are names of consumers that no Subscription has.
+func Foreign(consumers []*jetstream.ConsumerInfo) (names []string) {
+	for _, c := range consumers {
+		if c.Config.Metadata[SubscriptionKey] == "" {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}

@@ -5,8 +5,13 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
+
+// guarded is what the guard asks a backend.
+type guarded interface {
+	// breaks says how an action on one of its objects could lose an event; "" if it could not.
+	breaks(*Rules, *World, Action) string
+}
 
 // guard refuses all actions if one of them could lose an event. It looks at the world alone, and
 // not at why something was decided.
@@ -24,8 +29,6 @@ func (d *Rules) guard(w *World, o *Decision) {
 
 // broken says why an action could lose an event; "" if it could not.
 func (d *Rules) broken(w *World, a Action) string {
-	forced := w.Eventing.DeletionTimestamp != nil && w.Eventing.Annotations[operatorv1alpha1.ForceDeletionAnnotation] == "true" ||
-		(&turn{Rules: d, w: w, target: operatorv1alpha1.EventMesh, other: operatorv1alpha1.NATS}).forced()
 	switch a := a.(type) {
 	case Create:
 		if a.Object.GetKind() == "Deployment" && a.Object.GetName() == d.Names.Publisher() {
@@ -35,32 +38,34 @@ func (d *Rules) broken(w *World, a Action) string {
 		if to := sendsTo(a.Object); a.Object.GetKind() == "Deployment" && a.Object.GetName() == d.Names.Publisher() && to != sendsTo(a.Observed) {
 			return d.unready(w, to)
 		}
-	case UpdateStream:
-		if stream.Open(a.Observed.Config) && !stream.Open(a.Config) {
-			return d.published(w, operatorv1alpha1.NATS)
-		}
-	case Remove:
-		switch kind := a.Observed.GetKind(); {
-		case kind == "Broker":
-			return d.published(w, operatorv1alpha1.EventMesh)
-		case (kind == "StatefulSet" || kind == "PersistentVolumeClaim") && !forced && !d.drained(w) && !d.finished(w, operatorv1alpha1.NATS):
-			return "NATS may hold events"
-		case kind == "Pod" && (w.Eventing.DeletionTimestamp == nil || !forced && !d.drained(w)):
-			return "NATS may hold events"
+	}
+	for _, c := range d.known() {
+		if why := c.breaks(d, w, a); why != "" {
+			return why
 		}
 	}
 	return ""
 }
 
+// permitted tells whether somebody has asked to remove a backend with what it holds: with the
+// Eventing, or in the switch that leaves it.
+func (d *Rules) permitted(w *World, b operatorv1alpha1.BackendType) bool {
+	to := b
+	if last := w.Eventing.Status.Switch; last != nil && last.From == b {
+		to = last.To
+	}
+	return w.Eventing.DeletionTimestamp != nil && w.Eventing.Annotations[operatorv1alpha1.ForceDeletionAnnotation] == "true" || w.forced(b, to)
+}
+
 // unready says why the publisher must not send to a backend.
 func (d *Rules) unready(w *World, to operatorv1alpha1.BackendType) string {
 	contract, err := backend.ParseBackends(contractData(w.Object("ConfigMap", d.Names.Backends())))
-	t := &turn{Rules: d, w: w, target: to, contract: contract}
+	t := &turn{Rules: d, w: w, target: to, wanted: d.carrier(to), contract: contract}
 	switch {
-	case err != nil || !contract.Accept.Has(to) || !contract.Serving.Has(to):
+	case err != nil || t.wanted == nil || !contract.Accept.Has(to) || !contract.Serving.Has(to):
 		return fmt.Sprintf("%s is not served", to)
-	case to == operatorv1alpha1.NATS && !w.NATS.Connected && data(w.Object("ConfigMap", d.Names.NATSConfig()), openedKey) == contract.Epoch:
-		return "" // it was opened with all its consumers, and is away now
+	case t.wanted.away(d, w, contract.Epoch):
+		return ""
 	case !t.taking():
 		return fmt.Sprintf("%s takes no events", to)
 	case !w.followed(d.Names):
@@ -76,8 +81,9 @@ func (d *Rules) published(w *World, b operatorv1alpha1.BackendType) string {
 	if sendsTo(w.Object("Deployment", d.Names.Publisher())) == b {
 		return fmt.Sprintf("the publisher sends to %s", b)
 	}
+	c := d.carrier(b)
 	for _, p := range w.podsOf(publisherComponent) {
-		if operatorv1alpha1.BackendType(p.Labels[backend.BackendLabel]) == b && (b == operatorv1alpha1.EventMesh || !w.lingers(p.Name)) {
+		if destination(p) == b && (!c.refusesLate || !w.lingers(p)) {
 			return fmt.Sprintf("Pod %s sends to %s", p.Name, b)
 		}
 	}

@@ -1,0 +1,242 @@
+package decide
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+)
+
+// exists: volumes that are left are no NATS.
+func (n nats) exists(d *Rules, w *World) bool { return d.hasObjects(w, operatorv1alpha1.NATS) }
+
+// finished: one that was never opened has nothing in it, either. A part of it may be all there is,
+// and nothing of it may answer.
+func (n nats) finished(d *Rules, w *World) bool { return !n.exists(d, w) || d.drained(w) }
+
+// drained tells whether it is known that NATS holds no event: no event was ever taken, or a mark
+// says that none is left.
+func (d *Rules) drained(w *World) bool {
+	config := w.Object("ConfigMap", d.Names.NATSConfig())
+	if config == nil {
+		// It is the last one that is deleted, and the first one that is created after the Secrets.
+		return w.Object("StatefulSet", d.Names.NATS()) == nil && len(w.undrained()) == 0
+	}
+	if epoch := data(config, drainedKey); epoch != "" {
+		return epoch == config.GetAnnotations()[backend.EpochAnnotation]
+	}
+	return data(config, openedKey) == "" && len(w.undrained()) == 0
+}
+
+func (nats) pending(w *World) int64 {
+	if w.NATS.Stream == nil {
+		return 0
+	}
+	return int64(w.NATS.Stream.State.Msgs) //nolint:gosec // it does not reach 2^63
+}
+
+// leave closes the stream, and waits until it is empty.
+func (n nats) leave(t *turn) {
+	w := t.w
+	info := w.NATS.Stream
+	if t.forced() {
+		t.step(operatorv1alpha1.ReasonRemoving, "NATS is being removed by force.")
+		n.removed(t.Rules, w, t.o, true)
+		return
+	}
+	if w.silent() {
+		t.step(operatorv1alpha1.ReasonDraining, "NATS does not answer now.%s", w.problem())
+		t.o.look(silence - w.NATS.Away)
+		return
+	}
+	hinders := func(reason, format string, args ...any) {
+		if reason != operatorv1alpha1.ReasonDangling {
+			reason = operatorv1alpha1.ReasonDraining
+		}
+		t.o.AtLeast(operatorv1alpha1.StateWarning)
+		t.step(reason, format+" To remove it nevertheless: kubectl -n %s annotate --overwrite eventings.operator.kyma-project.io %s %s=%s",
+			append(args, w.Eventing.Namespace, w.Eventing.Name, operatorv1alpha1.ForceTeardownAnnotation, w.forceValue(t.leaving.is, t.target))...)
+	}
+	if info != nil && w.NATS.Connected && !stream.Open(info.Config) && info.State.Msgs > 0 && !w.NATS.Dangling {
+		if at, ok := stream.ClosedAt(info.Config); ok && w.Now.Sub(at) <= drainLimit {
+			t.step(operatorv1alpha1.ReasonDraining, "NATS holds %d events. %s", info.State.Msgs, stream.Backlogs(w.NATS.Consumers))
+			t.o.look(askAgain)
+			return
+		}
+	}
+	if t.emptied(w, t.o, hinders) {
+		reason := operatorv1alpha1.ReasonDraining
+		if info != nil && stream.Open(info.Config) {
+			reason = operatorv1alpha1.ReasonClosing
+		}
+		t.step(reason, "The stream is closed, and is watched until it stays empty.")
+	}
+}
+
+func (n nats) remove(t *turn) {
+	t.step(operatorv1alpha1.ReasonRemoving, "NATS is drained, and is being removed.")
+	n.removed(t.Rules, t.w, t.o, t.forced())
+}
+
+// drain finds out first what would keep NATS from being emptied: until then, events are taken.
+func (n nats) drain(d *Rules, w *World, o *Decision, hinders blocked) bool {
+	contract, err := backend.ParseBackends(contractData(w.Object("ConfigMap", d.Names.Backends())))
+	switch {
+	case n.finished(d, w):
+		return true
+	case w.silent():
+		o.look(silence - w.NATS.Away)
+		o.AtLeast(operatorv1alpha1.StateDeleting)
+		o.Condition(operatorv1alpha1.ConditionDeleted, false, operatorv1alpha1.ReasonDeleting, "NATS does not answer now.%s", w.problem())
+		return false
+	case unclear(w, o, hinders):
+		return false
+	case !d.stopped(w, o, d.Names.Publisher(), publisherComponent):
+		// Its pods answer what they have taken. What comes after that is refused by the Service.
+	case w.Available() && err == nil && len(contract.Accept) > 0:
+		contract.Accept = nil
+		o.do(d.contract(w, contract, "accept no more events"))
+	case !d.emptied(w, o, hinders):
+		return false
+	}
+	o.AtLeast(operatorv1alpha1.StateDeleting)
+	o.Condition(operatorv1alpha1.ConditionDeleted, false, operatorv1alpha1.ReasonDeleting, "The stream is closed, and is watched until it stays empty.")
+	return false
+}
+
+// unclear tells whether it cannot be known now what NATS holds, or for whom. Then hinders was told
+// why.
+func unclear(w *World, o *Decision, hinders blocked) bool {
+	switch {
+	case !w.NATS.Connected:
+		hinders(operatorv1alpha1.ReasonNATSUnreachable, "NATS may hold events, and does not answer.%s", w.problem())
+	case len(foreignStreams(w)) > 0:
+		o.look(askAgain) // streams are not watched
+		hinders(operatorv1alpha1.ReasonForeignStreams, "NATS has streams of others: %s.", strings.Join(foreignStreams(w), ", "))
+	case w.NATS.Stream != nil && len(stream.Foreign(w.NATS.Consumers)) > 0:
+		o.look(askAgain)
+		hinders(operatorv1alpha1.ReasonForeignStreams, "The stream has consumers of others: %s.", strings.Join(stream.Foreign(w.NATS.Consumers), ", "))
+	default:
+		return false
+	}
+	return true
+}
+
+// emptied closes the stream, waits until it stays empty, and marks NATS as drained. It is false if
+// something keeps it from that: then hinders was told a reason and a message.
+func (d *Rules) emptied(w *World, o *Decision, hinders blocked) bool {
+	info := w.NATS.Stream
+	switch {
+	case unclear(w, o, hinders):
+		return false
+	case info != nil && stream.Open(info.Config):
+		o.do(UpdateStream{info, stream.Closed(info.Config, w.Now), "close"})
+	case info != nil && info.State.Msgs > 0:
+		o.look(askAgain)
+		if w.NATS.Dangling {
+			hinders(operatorv1alpha1.ReasonDangling, "The stream holds %d events, with sequences from %d to %d, that no Subscription waits for. Nobody will get them.",
+				info.State.Msgs, info.State.FirstSeq, info.State.LastSeq)
+			return false
+		}
+		hinders(operatorv1alpha1.ReasonStreamNotEmpty, "The stream holds %d events that nobody took. %s", info.State.Msgs, stream.Backlogs(w.NATS.Consumers))
+		return false
+	case info != nil && !w.NATS.Quiet && len(w.NATS.Behind) > 0 && w.NATS.BehindFor >= silence:
+		// What one server says is not known to be all: a leader that was cut off answers with an
+		// old state.
+		o.look(askAgain)
+		hinders(operatorv1alpha1.ReasonNATSUnreachable, "NATS may hold events. These servers are not up to date: %s.%s", strings.Join(w.NATS.Behind, ", "), w.problem())
+		return false
+	case info != nil && !w.NATS.Quiet:
+		o.look(d.DrainWatch)
+	default:
+		o.do(markDrained(d, w)...)
+	}
+	return true
+}
+
+// markDrained writes that no event is left in NATS: to the volumes first, which may outlive it.
+func markDrained(d *Rules, w *World) (marks []Action) {
+	config := w.Object("ConfigMap", d.Names.NATSConfig())
+	if config == nil {
+		// Somebody deleted it. Without it, nothing could say that NATS is drained.
+		return []Action{Create{evidence(d, w)}}
+	}
+	for i := range w.Claims {
+		if c := &w.Claims[i]; c.Annotations[backend.EpochAnnotation] != c.Annotations[drainedAnnotation] {
+			marks = append(marks, Patch{claim(c), annotations(map[string]any{drainedAnnotation: c.Annotations[backend.EpochAnnotation]}), "write that it is drained"})
+		}
+	}
+	epoch := config.GetAnnotations()[backend.EpochAnnotation]
+	return append(marks, Patch{config, map[string]any{"data": map[string]any{drainedKey: epoch}}, "write that NATS is drained"})
+}
+
+// silent tells whether NATS has been away for a short time only.
+func (w *World) silent() bool { return !w.NATS.Connected && w.NATS.Away < silence }
+
+// problem is why NATS does not answer, as a sentence with a space before it; "" if nothing is
+// known.
+func (w *World) problem() string {
+	if problem := (nats{}).problem(nil, w); problem != "" {
+		return " " + strings.TrimSuffix(problem, ".") + "." // some end as the errors do that they quote
+	}
+	return ""
+}
+
+// foreignStreams are names of streams that the operator did not create. One of them may have the
+// name of ours.
+func foreignStreams(w *World) []string {
+	names := slices.Clone(w.NATS.OtherStreams)
+	if info := w.NATS.Stream; info != nil && stream.Epoch(info.Config) == "" {
+		names = append(names, info.Config.Name)
+	}
+	return names
+}
+
+// evidence is the ConfigMap <prefix>-nats-config without a configuration: it says only that the
+// stream was opened.
+func evidence(d *Rules, w *World) *unstructured.Unstructured {
+	u := d.configMap(w, d.Names.NATSConfig(), backend.PlaneNATS, "nats", map[string]any{openedKey: w.NewEpoch})
+	u.SetAnnotations(map[string]string{backend.EpochAnnotation: w.NewEpoch})
+	return u
+}
+
+// removed: what has evidence in it goes last.
+func (nats) removed(d *Rules, w *World, o *Decision, force bool) bool {
+	if sts := w.Object("StatefulSet", d.Names.NATS()); sts != nil {
+		o.delete(sts)
+		return false
+	}
+	if len(w.podsOf(natsComponent)) > 0 {
+		for _, p := range w.Orphans() { // nothing else ends them
+			o.do(Remove{pod(&p)})
+		}
+		return false // their end is watched
+	}
+	retention := operatorv1alpha1.RetentionRetain
+	if w.Eventing.Spec.Backend != nil {
+		retention = w.Eventing.Spec.Backend.Config.NATSStorage.Retention
+	}
+	if retention == operatorv1alpha1.RetentionDelete && len(w.Claims) > 0 {
+		if undrained := w.undrained(); len(undrained) == 0 || force {
+			for i := range w.Claims {
+				if w.Claims[i].DeletionTimestamp == nil {
+					o.do(Remove{claim(&w.Claims[i])})
+				}
+			}
+			return false
+		}
+	}
+	last := []Key{{"Secret", d.Names.NATSTLS()}, {"ConfigMap", d.Names.NATSConfig()}}
+	left := false
+	for _, key := range w.keys() {
+		if u := w.Ours[key]; u.GetLabels()[backend.PlaneLabel] == string(backend.PlaneNATS) && !slices.Contains(last, key) && !d.Lasting(key) {
+			o.delete(u)
+			left = true
+		}
+	}
+	return !o.inTurn(w, last, left)
+}

@@ -1,0 +1,245 @@
+package decide
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/values"
+)
+
+// installer is what the installation asks a backend.
+type installer interface {
+	// unsupported says what of the spec it cannot do, and what to do; "" if it can do all.
+	unsupported(operatorv1alpha1.BackendConfig) string
+	// unfit says what an earlier installation has left that this one cannot use; "" if nothing.
+	unfit(*Rules, *World) string
+	// planned are its objects in the operator's namespace, without Secrets that outlive it.
+	planned(backend.Names, operatorv1alpha1.BackendConfig) []Key
+	// secrets are those that it has and that the chart does not render.
+	secrets(backend.Names) []Key
+	// credentials creates or completes those that are missing.
+	credentials(*turn) []Action
+	// again is what goes before anything else when it is wanted: it removes what says that the
+	// backend was left. nil if nothing does.
+	again(*turn) Action
+	// values are its values, as the spec asks for them.
+	values(d *Rules, spec *operatorv1alpha1.EventingSpec, keys map[string]string, authority []byte) (map[string]any, error)
+}
+
+// Kinds are what the operator creates in its namespace. Optional ones are read and written only
+// where they are served.
+var Kinds = []schema.GroupVersionKind{
+	{Group: "apps", Version: "v1", Kind: "StatefulSet"},
+	{Group: "apps", Version: "v1", Kind: "Deployment"},
+	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
+	{Version: "v1", Kind: "Service"},
+	{Version: "v1", Kind: "ConfigMap"},
+	{Version: "v1", Kind: "Secret"},
+	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
+}
+
+// Planned are the objects that the wanted backend needs, in the operator's namespace, without
+// volume claims. Optional kinds of others are not among them.
+func (d *Rules) Planned(spec *operatorv1alpha1.EventingSpec) []Key {
+	n := d.Names
+	planned := []Key{{"ConfigMap", n.Backends()}, {"ConfigMap", n.ControllerState()}, {"Secret", n.NATSUsers()}, {"Secret", n.NATSCA()}}
+	if c := d.carrier(spec.Backend.Type.Canonical()); c != nil {
+		planned = append(planned, c.planned(n, spec.Backend.Config)...)
+	}
+	for _, program := range []string{n.Controller(), n.Publisher()} {
+		planned = append(planned, Key{"Deployment", program}, Key{"Service", program}, Key{"Service", program + "-metrics"})
+	}
+	if spec.Controller.Replicas > 1 {
+		planned = append(planned, Key{"PodDisruptionBudget", n.Controller()})
+	}
+	if spec.Publisher.Replicas.Max > 1 {
+		planned = append(planned, Key{"PodDisruptionBudget", n.Publisher()})
+	}
+	if spec.Publisher.Replicas.Min != spec.Publisher.Replicas.Max {
+		planned = append(planned, Key{"HorizontalPodAutoscaler", n.Publisher()})
+	}
+	return planned
+}
+
+// installed adds the actions that make all objects as they are wanted. It is true if there are
+// none.
+func (t *turn) installed() bool {
+	w, o := t.w, t.o
+	before := len(o.Actions)
+	if o.do(t.relabel(w)...); len(o.Actions) > before {
+		return false
+	}
+	if again := t.wanted.again(t); again != nil {
+		o.do(again)
+		return false
+	}
+	t.keys = t.Keys(w)
+	for _, c := range t.known() {
+		o.do(c.credentials(t)...)
+	}
+	if len(o.Actions) > before {
+		return false
+	}
+	wanted, err := t.render()
+	if err != nil {
+		// What is installed is not what fails: it goes on.
+		o.AtLeast(operatorv1alpha1.StateWarning)
+		o.Condition(operatorv1alpha1.ConditionSpecApplied, false, operatorv1alpha1.ReasonSpecInvalid, "Cannot render the chart: %v", err)
+		o.unapplied = true
+		return false
+	}
+	want := map[Key]bool{}
+	for _, u := range wanted {
+		want[Key{u.GetKind(), u.GetName()}] = true
+		t.install(u)
+	}
+	o.do(t.prune(want)...)
+	return len(o.Actions) == before
+}
+
+// install adds the action that makes one object as it is rendered.
+func (t *turn) install(u *unstructured.Unstructured) {
+	is := t.w.Ours[Key{u.GetKind(), u.GetName()}]
+	epoch := t.contract.Epoch
+	if t.left(u) {
+		// What it was left with says whether it was drained, so it keeps its epoch. What is gone of
+		// it stays so.
+		if is == nil {
+			return
+		}
+		epoch = is.GetAnnotations()[backend.EpochAnnotation]
+	}
+	drift.Seal(u, epoch)
+	switch {
+	case is == nil:
+		t.o.do(Create{u})
+	case is.GetDeletionTimestamp() != nil:
+		// It is on its way out. Its end is watched.
+	case len(replaced(u, is, t.w.Now)) > 0:
+		// It is created again when it is gone, and takes the pods over. Its template is the same or
+		// not, which says whether they restart.
+		t.o.do(Orphan{is, strings.Join(replaced(u, is, t.w.Now), ", ")})
+	case drift.Drifted(u, is):
+		t.o.do(Apply{u, is})
+	}
+}
+
+// replaceAgain is how old a StatefulSet has to be before it is replaced. What changes each new one,
+// such as a webhook, would have it replaced for ever; so the API server refuses the change instead,
+// and names the field.
+const replaceAgain = time.Minute
+
+// replaced are the fields for which a StatefulSet is replaced; none if it is not.
+func replaced(want, is *unstructured.Unstructured, now time.Time) []string {
+	if now.Sub(is.GetCreationTimestamp().Time) < replaceAgain {
+		return nil
+	}
+	return drift.Unchangeable(want, is)
+}
+
+// relabel moves the prefix to the label that no tool for deployments claims: on what an earlier
+// version has created, and on volume claims, which a StatefulSet creates with the labels by which
+// it selects pods.
+func (d *Identities) relabel(w *World) (actions []Action) {
+	const why = "remove the label that tools for deployments claim"
+	labels := map[string]any{"metadata": map[string]any{"labels": map[string]any{backend.PodInstanceLabel: nil, backend.InstanceLabel: string(d.Names)}}}
+	for _, key := range w.keys() {
+		if u := w.Ours[key]; d.Names.Former(u.GetLabels()) && u.GetDeletionTimestamp() == nil {
+			actions = append(actions, Patch{u, runtime.DeepCopyJSON(labels), why})
+		}
+	}
+	for i := range w.Claims {
+		if c := &w.Claims[i]; d.Names.Former(c.Labels) && c.DeletionTimestamp == nil {
+			actions = append(actions, Patch{claim(c), runtime.DeepCopyJSON(labels), why})
+		}
+	}
+	return actions
+}
+
+// left tells whether an object is one of a backend that is left.
+func (t *turn) left(u *unstructured.Unstructured) bool {
+	for _, c := range t.known() {
+		if u.GetLabels()[backend.PlaneLabel] == string(backend.PlaneOf(c.is)) {
+			return c.is != t.target
+		}
+	}
+	return false
+}
+
+// prune are the deletions of objects that an older version, or other values, have left. What is of
+// a backend that is left has rules of its own.
+func (t *turn) prune(want map[Key]bool) (actions []Action) {
+	stay := map[Key]bool{{"ConfigMap", t.Names.Backends()}: true, {"ConfigMap", t.Names.ControllerState()}: true}
+	for _, c := range t.known() {
+		for _, key := range c.secrets(t.Names) {
+			stay[key] = true
+		}
+	}
+	for _, key := range t.w.keys() {
+		if u := t.w.Ours[key]; !want[key] && !stay[key] && u.GetDeletionTimestamp() == nil && !t.left(u) {
+			actions = append(actions, Remove{u})
+		}
+	}
+	return actions
+}
+
+// render renders everything: the backend that is wanted from the spec, and each other one, while it
+// is there, from the values that it was last rendered with.
+func (t *turn) render() ([]*unstructured.Unstructured, error) {
+	optional := map[string]bool{}
+	for _, dep := range t.w.Dependencies {
+		if dep.Feature != "" {
+			optional[dep.Kind.Kind] = dep.Presence == dependency.Served
+		}
+	}
+	all, err := t.values(&t.w.Eventing.Spec, t.keys, t.authority(t.w).Certificate, optional, t.publishes())
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range t.others() {
+		if all[c.section], err = values.Recorded(t.w.Ours[c.record(t.Names)]); err != nil {
+			return nil, err
+		}
+	}
+	t.o.Values = all
+	objects, err := t.Chart.Render(chart.Release{Name: string(t.Names), Namespace: t.Namespace}, all)
+	for _, u := range objects {
+		for _, c := range t.known() {
+			if (Key{u.GetKind(), u.GetName()}) == c.record(t.Names) {
+				if err := values.Keep(u, all[c.section]); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return objects, err
+}
+
+// values are those of the chart, as the spec asks for them.
+func (d *Rules) values(spec *operatorv1alpha1.EventingSpec, keys map[string]string, authority []byte, optional map[string]bool, publishes operatorv1alpha1.BackendType) (map[string]any, error) {
+	all, err := values.Shared(values.Operator{
+		Names: d.Names, Version: d.Version, PublisherImage: d.PublisherImage, ControllerImage: d.ControllerImage, PullSecrets: d.PullSecrets, Optional: optional,
+	}, spec, publishes)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range d.known() {
+		of, err := c.values(d, spec, keys, authority)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.section, err)
+		}
+		of["enabled"] = spec.Backend.Type.Canonical() == c.is
+		all[c.section] = of
+	}
+	return all, nil
+}

@@ -1,0 +1,284 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/rollout"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/values"
+)
+
+// nats is NATS as a backend: servers of our own, which store events in one stream. How it is
+// drained and removed is in drain.go.
+type nats struct{ plain }
+
+// The keys of the ConfigMap <prefix>-nats-config in addition to the configuration. Each has an
+// epoch.
+const (
+	// openedKey: the stream of this epoch was opened, or is about to be. Without it, no event was
+	// ever taken.
+	openedKey = "opened"
+	// drainedKey: the stream of this epoch is closed, and stays empty.
+	drainedKey = "drained"
+)
+
+func (nats) unfit(d *Rules, w *World) string {
+	claims := stream.Unfit(w.Eventing.Spec.Backend.Config, w.Claims)
+	if len(claims) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Volumes are left of another number of servers, or too small. Delete them if you need no event in them: kubectl -n %s delete pvc %s", d.Namespace, strings.Join(claims, " "))
+}
+
+func (n nats) planned(names backend.Names, config operatorv1alpha1.BackendConfig) []Key {
+	planned := []Key{{"StatefulSet", names.NATS()}, {"Service", names.NATS()}, {"Service", names.NATSHeadless()}, natsConfigKey(names), {"Secret", names.NATSTLS()}}
+	if config.NATSStreamReplicas > 1 {
+		planned = append(planned, Key{"PodDisruptionBudget", names.NATS()})
+	}
+	return planned
+}
+
+func (nats) secrets(n backend.Names) []Key {
+	return []Key{{"Secret", n.NATSUsers()}, {"Secret", n.NATSCA()}, {"Secret", n.NATSTLS()}}
+}
+
+// credentials: those that outlive NATS are created with each backend.
+func (n nats) credentials(t *turn) (actions []Action) {
+	if len(t.keys) < len(Users) {
+		actions = append(actions, Credentials{t.Names.NATSUsers()})
+	}
+	for _, name := range t.pki(t.w) {
+		if t.Lasting(Key{"Secret", name}) || t.target == operatorv1alpha1.NATS || t.w.Has("StatefulSet") {
+			actions = append(actions, Credentials{name})
+		}
+	}
+	return actions
+}
+
+// Lasting tells whether an object of NATS stays while another backend is wanted. These are the
+// Secrets that the controller's pods have as volumes. A kubelet needs up to 90 s until it has
+// written a new Secret into a running pod, and a switch to NATS would wait for that. An older
+// version has given them the label of NATS.
+func (d *Identities) Lasting(k Key) bool {
+	return k == Key{"Secret", d.Names.NATSUsers()} || k == Key{"Secret", d.Names.NATSCA()}
+}
+
+// again: from now on, events may come in again.
+func (n nats) again(t *turn) Action {
+	config := t.w.Object("ConfigMap", t.Names.NATSConfig())
+	if data(config, drainedKey) == "" {
+		return nil
+	}
+	return Patch{config, map[string]any{"data": map[string]any{drainedKey: nil}}, "remove the mark that NATS is drained"}
+}
+
+func (nats) values(d *Rules, spec *operatorv1alpha1.EventingSpec, keys map[string]string, authority []byte) (map[string]any, error) {
+	return values.NATS(spec.Backend.Config, d.NATSImage, keys, authority)
+}
+
+// natsConfigKey is the first object of NATS that is created, and the last one that is deleted.
+func natsConfigKey(n backend.Names) Key { return Key{"ConfigMap", n.NATSConfig()} }
+
+// prepared makes the stream as it is wanted: closed if it is new.
+func (n nats) prepared(t *turn) bool {
+	w, o := t.w, t.o
+	info := w.NATS.Stream
+	switch {
+	case !w.NATS.Connected, info == nil && !rollout.Done(rollout.As[appsv1.StatefulSet](w.Object("StatefulSet", t.Names.NATS()))):
+		limit := t.BackendTimeout
+		if data(w.Object("ConfigMap", t.Names.NATSConfig()), openedKey) != "" {
+			limit = downLimit
+		}
+		t.down(limit)
+		return false
+	case info == nil && (t.contract.Serving.Has(operatorv1alpha1.NATS) || t.contract.Accept.Has(operatorv1alpha1.NATS)):
+		// A stream that is gone had consumers, and the new one has none. A report about the old one
+		// must not open it.
+		o.do(t.Rules.contract(w, t.fresh(), "begin an epoch"))
+	case info == nil:
+		o.do(CreateStream{wantedStream(w, t.contract.Epoch, false)})
+	case stream.Epoch(info.Config) == "":
+		o.AtLeast(operatorv1alpha1.StateWarning)
+		o.Condition(operatorv1alpha1.ConditionBackendAvailable, false, operatorv1alpha1.ReasonForeignObject,
+			"Stream %s in NATS was not created by this operator, and is left as it is. Delete the volumes of NATS if you need no event in them.", info.Config.Name)
+		return false
+	case stream.Differs(info.Config, streamConfig(w, t.contract.Epoch)):
+		o.do(UpdateStream{info, streamConfig(w, t.contract.Epoch), "update"})
+	default:
+		return true
+	}
+	o.AtLeast(operatorv1alpha1.StateProcessing)
+	if !w.Available() {
+		t.unavailable("The stream of NATS is being created.")
+	}
+	return false
+}
+
+func (nats) takes(_ *Rules, w *World) bool { return w.Available() }
+
+func (nats) away(d *Rules, w *World, epoch string) bool {
+	return !w.NATS.Connected && data(w.Object("ConfigMap", d.Names.NATSConfig()), openedKey) == epoch
+}
+
+// marks: the volumes have them, and the ConfigMap, which is all there is with storage in memory.
+func (nats) marks(t *turn) (marks []Action) {
+	for i := range t.w.Claims {
+		c := &t.w.Claims[i]
+		if c.Annotations[backend.EpochAnnotation] != t.contract.Epoch || c.Annotations[drainedAnnotation] != "" {
+			marks = append(marks, Patch{claim(c), annotations(map[string]any{backend.EpochAnnotation: t.contract.Epoch, drainedAnnotation: nil}), "write the epoch"})
+		}
+	}
+	if config := t.w.Object("ConfigMap", t.Names.NATSConfig()); data(config, openedKey) != t.contract.Epoch {
+		marks = append(marks, Patch{config, map[string]any{"data": map[string]any{openedKey: t.contract.Epoch}}, "write that the stream was opened"})
+	}
+	return marks
+}
+
+func (nats) open(t *turn) Action {
+	return UpdateStream{t.w.NATS.Stream, wantedStream(t.w, t.contract.Epoch, true), "open"}
+}
+
+// report says how much room there is for events, and keeps the certificate new.
+func (nats) report(t *turn) {
+	w, o := t.w, t.o
+	t.size(w, o)
+	reason, message := room(t.Rules, w, o)
+	if w.NATS.StaleCertificate {
+		o.do(Reload{})
+		o.look(askAgain)
+	}
+	if at, err := t.renewal(w); err == nil {
+		o.look(at.Sub(w.Now))
+	}
+	o.Condition(operatorv1alpha1.ConditionBackendAvailable, reason == operatorv1alpha1.ReasonNATSAvailable, reason, "%s", message)
+}
+
+func (n nats) address(t *turn, b *backend.Backends) {
+	b.NATS = nil
+	if t.target == operatorv1alpha1.NATS || !n.finished(t.Rules, t.w) {
+		b.NATS = &backend.NATSAddress{URL: t.NATSURL, Stream: backend.Stream, CA: t.Names.NATSCA()}
+	}
+}
+
+func (nats) problem(_ *Rules, w *World) string {
+	if problem := rollout.Problem(w.podsOf(natsComponent)); problem != "" {
+		return problem
+	}
+	return w.NATS.Problem
+}
+
+func (nats) degraded(d *Rules, w *World) string {
+	sts := rollout.As[appsv1.StatefulSet](w.Object("StatefulSet", d.Names.NATS()))
+	if sts == nil || sts.Spec.Replicas == nil {
+		return ""
+	}
+	return w.shortOf("NATS", "servers", natsComponent, sts.Status.ReadyReplicas, *sts.Spec.Replicas, "")
+}
+
+func (n nats) breaks(d *Rules, w *World, a Action) string {
+	const holds = "NATS may hold events"
+	switch a := a.(type) {
+	case UpdateStream:
+		if stream.Open(a.Observed.Config) && !stream.Open(a.Config) {
+			return d.published(w, operatorv1alpha1.NATS)
+		}
+	case Remove:
+		kind, forced := a.Observed.GetKind(), d.permitted(w, operatorv1alpha1.NATS)
+		if slices.Contains([]string{"StatefulSet", "PersistentVolumeClaim"}, kind) && !forced && !d.drained(w) && !n.finished(d, w) ||
+			kind == "Pod" && (w.Eventing.DeletionTimestamp == nil || !forced && !d.drained(w)) {
+			return holds
+		}
+	}
+	return ""
+}
+
+// room says how full NATS is, if that is a problem, with what holds the space and what to do.
+func room(d *Rules, w *World, o *Decision) (reason, message string) {
+	info := w.NATS.Stream
+	if w.NATS.Volume.NotWritable {
+		o.AtLeast(operatorv1alpha1.StateError)
+		return operatorv1alpha1.ReasonNotWritable, fmt.Sprintf("NATS refuses events: its volume cannot be written. Repair the volume or its file system; "+
+			"then the server starts again by itself. See why: kubectl -n %s logs --prefix --tail=50 --selector=%s=%s,%s=%s",
+			d.Namespace, nameLabel, natsComponent, backend.PodInstanceLabel, d.Names)
+	}
+	level, subject, message := stream.Tightness(info, w.NATS.Volume, w.NATS.Full)
+	reason = operatorv1alpha1.ReasonStorageFull
+	switch {
+	case level == stream.Enough:
+		return operatorv1alpha1.ReasonNATSAvailable, ""
+	case subject != "":
+		reason = operatorv1alpha1.ReasonTypeFull
+	}
+	if level == stream.None {
+		o.AtLeast(operatorv1alpha1.StateError)
+	} else {
+		o.AtLeast(operatorv1alpha1.StateWarning)
+		reason = operatorv1alpha1.ReasonNATSAvailable
+	}
+	holders := w.NATS.Holders(subject)
+	next := stream.Remedy(holders)
+	if next == "" && reason == operatorv1alpha1.ReasonTypeFull {
+		next = fmt.Sprintf(`A larger limit: kubectl -n %s patch eventings.operator.kyma-project.io %s --type=merge -p '{"spec":{"backend":{"config":{"natsMaxMsgsPerTopic":%d}}}}'`,
+			w.Eventing.Namespace, w.Eventing.Name, 2*info.Config.MaxMsgsPerSubject)
+	}
+	return reason, strings.TrimSpace(strings.Join(slices.DeleteFunc([]string{message, stream.NameHolders(holders), next}, func(s string) bool { return s == "" }), " "))
+}
+
+// natsStatus is what the status of the Eventing says of NATS.
+func natsStatus(w *World) *operatorv1alpha1.NATSStatus {
+	info := w.NATS.Stream
+	storage := operatorv1alpha1.StorageFile
+	if info.Config.Storage == jetstream.MemoryStorage {
+		storage = operatorv1alpha1.StorageMemory
+	}
+	status := &operatorv1alpha1.NATSStatus{Messages: int64(info.State.Msgs), Bytes: int64(info.State.Bytes), Storage: storage} //nolint:gosec // neither reaches 2^63
+	for _, u := range w.Ours {
+		if sts := rollout.As[appsv1.StatefulSet](u); u.GetKind() == "StatefulSet" && sts != nil {
+			status.Servers = sts.Status.ReadyReplicas
+		}
+	}
+	return status
+}
+
+// wantedStream is the stream that the spec asks for, with no more than its volume holds safely.
+func wantedStream(w *World, epoch string, open bool) jetstream.StreamConfig {
+	want := stream.Config(w.Eventing.Spec.Backend.Config, epoch, open)
+	if volume := stream.SmallestVolume(w.Eventing.Spec.Backend.Config, w.Claims); want.Storage == jetstream.FileStorage && !volume.IsZero() {
+		want.MaxBytes = min(want.MaxBytes, stream.SafeSize(volume.Value()))
+	}
+	return want
+}
+
+// streamConfig is the stream as the spec wants it, and as open as it is.
+func streamConfig(w *World, epoch string) jetstream.StreamConfig {
+	is := w.NATS.Stream.Config
+	want := wantedStream(w, epoch, stream.Open(is))
+	if at, ok := is.Metadata[stream.ClosedAtKey]; ok && !stream.Open(is) {
+		want.Metadata[stream.ClosedAtKey] = at
+	}
+	return want
+}
+
+// size says whether the volume holds the stream that the spec asks for. It never changes the state:
+// the stream works with less.
+func (d Identities) size(w *World, o *Decision) {
+	want := w.Eventing.Spec.Backend.Config.NATSStreamMaxSize
+	is := wantedStream(w, "", true).MaxBytes
+	if is >= want.Value() {
+		o.Condition(operatorv1alpha1.ConditionStreamSize, true, operatorv1alpha1.ReasonSizeAsWanted, "")
+		return
+	}
+	volume, need := stream.SmallestVolume(w.Eventing.Spec.Backend.Config, w.Claims), stream.VolumeFor(want.Value())
+	o.Condition(operatorv1alpha1.ConditionStreamSize, false, operatorv1alpha1.ReasonSizeLimited,
+		"The stream holds %s and not natsStreamMaxSize (%s): files can need twice as much as the events in them, and the volume has %s. It would need %s. "+
+			"Next: enlarge the volumes, with a StorageClass that allows it: kubectl -n %s patch pvc %s0 -p '{\"spec\":{\"resources\":{\"requests\":{\"storage\":\"%s\"}}}}', and so for each server",
+		resource.NewQuantity(is>>20<<20, resource.BinarySI), &want, &volume, &need, d.Namespace, d.Names.NATSClaimPrefix(), &need)
+}

@@ -1,0 +1,89 @@
+// Package rollout reads how far Kubernetes is with the pods of a workload, and what keeps them from
+// being ready.
+package rollout
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Rollout is how far a Deployment is.
+type Rollout struct {
+	// Updated: Kubernetes has seen the newest spec, and no pod of an earlier template is left.
+	Updated bool
+	// Wanted and available are numbers of pods.
+	Wanted, Available int32
+	// Failed is why Kubernetes does not expect the roll-out to end any more; "" if it does.
+	Failed string
+	// Refused is why Kubernetes cannot create pods, such as a quota; "" if it can.
+	Refused string
+}
+
+// missingAccount is what the API server says of a pod whose ServiceAccount is gone.
+var missingAccount = regexp.MustCompile(`serviceaccount "[^"]+" not found`)
+
+// Of reads how far a Deployment is.
+func Of(d *appsv1.Deployment) Rollout {
+	r := Rollout{Wanted: 1, Available: d.Status.AvailableReplicas}
+	if d.Spec.Replicas != nil {
+		r.Wanted = *d.Spec.Replicas
+	}
+	s := d.Status
+	r.Updated = d.DeletionTimestamp == nil && s.ObservedGeneration >= d.Generation && s.UpdatedReplicas >= r.Wanted && s.Replicas == s.UpdatedReplicas
+	for _, c := range s.Conditions {
+		if c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse {
+			r.Failed = c.Message
+		}
+		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
+			r.Refused = "Kubernetes cannot create pods: " + c.Message
+			if missingAccount.MatchString(c.Message) {
+				// The operator may create no account, so that it can give nobody a permission.
+				r.Refused += ". The manifest of the operator has this account. Next: apply it again, as it was installed (kubectl apply --server-side -f eventing-manager.yaml, or helm upgrade)."
+			}
+		}
+	}
+	return r
+}
+
+// Problem is what keeps a pod from being ready, in the words of Kubernetes; "" if nothing is
+// known.
+func Problem(pods []corev1.Pod) string {
+	for _, p := range pods {
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+				return fmt.Sprintf("Pod %s is not scheduled: %s", p.Name, c.Message)
+			}
+		}
+		for _, c := range p.Status.ContainerStatuses {
+			if waiting := c.State.Waiting; waiting != nil && waiting.Reason != "ContainerCreating" && waiting.Reason != "PodInitializing" {
+				return strings.TrimSpace(fmt.Sprintf("Pod %s does not start: %s %s", p.Name, waiting.Reason, waiting.Message))
+			}
+		}
+	}
+	return ""
+}
+
+// Done says whether a StatefulSet is rolled out: the controller has seen its newest spec, and
+// each pod has it and is ready.
+func Done(sts *appsv1.StatefulSet) bool {
+	return sts != nil && sts.Status.ObservedGeneration >= sts.Generation && sts.Status.UpdateRevision == sts.Status.CurrentRevision &&
+		sts.Status.ReadyReplicas == *sts.Spec.Replicas && sts.Status.Replicas == *sts.Spec.Replicas
+}
+
+// As is an object as its type; nil if there is none.
+func As[T any](u *unstructured.Unstructured) *T {
+	if u == nil {
+		return nil
+	}
+	typed := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed); err != nil {
+		return nil
+	}
+	return typed
+}
