@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,7 +33,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{server: eventservice.Options{Routes: eventservice.All}}
 	flags := flag.NewFlagSet("eventing-publisher-proxy", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	sendTo := flags.String("backend", string(operatorv1alpha1.NATS), "the `backend` that events are sent to: NATS or EventMesh")
+	sendTo := flags.String("backend", string(operatorv1alpha1.NATS), "the `backend` that events are sent to: "+operatorv1alpha1.BackendNames())
 	flags.StringVar(&o.namespace, "namespace", "", "`namespace` of the ConfigMap with the backends; required")
 	flags.StringVar(&o.prefix, "resource-prefix", backend.DefaultPrefix, "`prefix` of the names of the operator's objects")
 	flags.StringVar(&o.seedFile, "nats-seed-file", "", "`file` with the seed of the NATS user; required for NATS, read again when it changes")
@@ -71,7 +72,7 @@ func problems(rest []string, o *options, level error) error {
 	}
 	add(len(rest) > 0, "unexpected arguments: %q", rest)
 	nats := o.backend == operatorv1alpha1.NATS
-	add(!nats && o.backend != operatorv1alpha1.EventMesh, "--backend %q: use NATS or EventMesh", o.backend)
+	add(!slices.Contains(operatorv1alpha1.BackendTypes, o.backend), "--backend %q: use %s", o.backend, operatorv1alpha1.BackendNames())
 	add(o.namespace == "", "--namespace is required")
 	add(o.prefix == "", "--resource-prefix must not be empty")
 	add(nats && o.seedFile == "", "--nats-seed-file is required")
