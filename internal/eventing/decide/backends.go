@@ -79,7 +79,6 @@ func (plain) away(*Rules, *World, string) bool                  { return false }
 func (plain) warnings(*World) []Action                          { return nil }
 func (plain) open(*turn) Action                                 { return nil }
 func (plain) degraded(*Rules, *World) string                    { return "" }
-func (plain) refusesLate() bool                                 { return false }
 func (plain) pending(*World) int64                              { return 0 }
 func (plain) drain(*Rules, *World, *Decision, blocked) bool     { return true }
 func (plain) withdrawn(*Rules, *World, *Decision) bool          { return true }

@@ -203,12 +203,13 @@ func (d *Rules) missing(o *Decision, wrong *dependency.Dependency, target operat
 	const kind = operatorv1alpha1.ConditionDependenciesAvailable
 	active, left := o.world.Eventing.Status.ActiveBackend.Canonical(), d.DependencyTimeout-o.wrongFor(kind)
 	waiting := left > 0 && !wrong.AtOnce && wrong.Presence != dependency.Conflict && active != target
-	if waiting || wrong.Presence == dependency.Soon {
+	switch {
+	case waiting, wrong.Presence == dependency.Soon:
 		o.AtLeast(operatorv1alpha1.StateProcessing)
 		o.look(left)
-	} else if active != "" && active != target {
+	case active != "" && active != target:
 		o.AtLeast(operatorv1alpha1.StateWarning) // the backend that is active goes on
-	} else {
+	default:
 		o.AtLeast(operatorv1alpha1.StateError)
 	}
 	o.Condition(kind, false, wrong.Reason(waiting), "%s", wrong.Message())

@@ -99,15 +99,13 @@ func (t *turn) run() {
 
 // hindered tells whether something has to be deleted by people first. Then nothing is applied.
 func (t *turn) hindered() bool {
-	reason, message := "", t.wanted.unfit(t.Rules, t.w)
+	reason, message := t.wanted.unavailable, t.wanted.unfit(t.Rules, t.w)
 	switch {
 	case len(t.w.Foreign) > 0:
 		reason = operatorv1alpha1.ReasonForeignObject
 		message = strings.Join(t.w.Foreign, ", ") + " was not created by this operator. Delete it, or start the operator with another --resource-prefix."
 		t.o.look(downLimit / 2) // objects of others are not watched
-	case message != "":
-		reason = t.wanted.unavailable
-	default:
+	case message == "":
 		return false
 	}
 	t.o.AtLeast(operatorv1alpha1.StateWarning)
