@@ -56,7 +56,7 @@ func (rp *reporter) changes() []migration.ChangeReport {
 	all := append([]migration.ChangeReport{}, rp.earlier...)
 	if rp.Recorder.Journal != nil {
 		for _, e := range rp.Recorder.Journal.Entries() {
-			all = append(all, e.Reports...)
+			all = append(all, e.Reports()...)
 		}
 	}
 	return append(all, rp.unjournaled...)

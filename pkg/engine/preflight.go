@@ -70,25 +70,24 @@ func (pf *preflight) permissions(ctx context.Context, units []migration.Unit) ([
 	looksAt := map[migration.Subject]bool{}
 	for i := range units {
 		u := &units[i]
-		for j := range u.Changes {
-			ch := &u.Changes[j]
-			switch ch.Verb {
+		for _, s := range journal.NewEntry(0, *u, make([]journal.Preimage, len(u.Changes))).Steps() {
+			switch s.Verb {
 			case migration.Create, migration.Recreate:
-				need(ch.Ref, "", "create", "get", "delete", "list")
+				need(s.Ref, "", "create", "get", "delete", "list")
 			case migration.Delete:
-				need(ch.Ref, "", "delete", "get", "create", "list", "watch", "patch")
+				need(s.Ref, "", "delete", "get", "create", "list", "watch", "patch")
 			case migration.Patch:
-				need(ch.Ref, ch.Subresource, "patch", "get")
+				need(s.Ref, s.Subresource, "patch", "get")
 			case migration.Restart:
-				need(ch.Ref, "", "get")
-				need(migration.Ref{Resource: migration.Pods, Namespace: ch.Ref.Namespace}, "", "list", "watch", "delete", "get")
+				need(s.Ref, "", "get")
+				need(migration.Ref{Resource: migration.Pods, Namespace: s.Ref.Namespace}, "", "list", "watch", "delete", "get")
 			}
-			for _, c := range append(pf.Job.Await(ch), pf.After(&journal.Entry{Record: journal.Record{Unit: *u, Pre: make([]journal.Preimage, len(u.Changes))}}, j)...) {
+			for _, c := range append(pf.Job.Await(s.Change), pf.After(s)...) {
 				for _, on := range slices.Concat(c.On, c.OnIfServed) {
 					looksAt[on] = true
 				}
 			}
-			for _, ref := range ch.SideEffects {
+			for _, ref := range s.SideEffects {
 				need(ref, "", "get", "list", "watch", "delete")
 			}
 		}

@@ -528,24 +528,23 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 	// What this job has made, and the plan wants to be another object.
 	stays := map[migration.Ref]bool{}
 	for _, e := range journaled {
-		for i := range e.Unit.Changes {
-			ch := &e.Unit.Changes[i]
-			want := wanted[journal.ChangeKey{Verb: migration.Create, Ref: ch.Ref}]
-			if ch.Verb != migration.Create || want == nil || !r.Recorder.StateOf(e, i).Begun() || !e.MadeOrBegun(i) || sameObject(want.Built(), ch.Object) {
+		for _, s := range e.Steps() {
+			want := wanted[journal.ChangeKey{Verb: migration.Create, Ref: s.Ref}]
+			if s.Verb != migration.Create || want == nil || !s.State().Begun() || !s.MadeOrBegun() || sameObject(want.Built(), s.Object) {
 				continue
 			}
-			gone, err := rollback.Replaced(ctx, r.Actor, e, i)
+			gone, err := rollback.Replaced(ctx, r.Actor, s)
 			if err != nil {
 				return t, err
 			}
-			stays[ch.Ref] = !gone
+			stays[s.Ref] = !gone
 		}
 	}
 	known, covered, goOn := map[string]bool{}, map[migration.Ref]bool{}, map[journal.ChangeKey]bool{}
 	for _, e := range journaled {
 		e.ReportEarlier()
 	}
-	continues := r.Recorder.Continued(journaled, wanted, begun)
+	continues := journal.Continued(journaled, wanted, begun)
 	changed := false
 	for _, e := range journaled {
 		if e.Done {
@@ -553,14 +552,12 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 		}
 		if !continues[e] {
 			changed = true
-			e.Done = true
-			e.Chunk.Left--
+			e.GiveUp()
 			continue
 		}
-		for i := range e.Unit.Changes {
-			if r.Recorder.StateOf(e, i) != journal.StepLeft {
-				covered[e.Unit.Changes[i].Ref] = true
-				goOn[journal.ChangeKey{Verb: e.Unit.Changes[i].Verb, Ref: e.Unit.Changes[i].Ref}] = true
+		for _, s := range e.Steps() {
+			if s.State() != journal.StepLeft {
+				covered[s.Ref], goOn[journal.KeyOf(s.Change)] = true, true
 			}
 		}
 		known[e.Unit.ID] = known[e.Unit.ID] || !e.AnyLeft()
@@ -573,7 +570,7 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 	if changed {
 		// What is given up is none of this run's any more, also if it is killed again.
 		for _, c := range r.Recorder.Journal.All() {
-			if err := r.Recorder.Journals.Mark(ctx, c.Name, r.Recorder.Marks(c)); err != nil {
+			if err := r.Recorder.Journals.Mark(ctx, c.Name, c.Marks()); err != nil {
 				return t, err
 			}
 		}
@@ -581,7 +578,7 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 	var postponed []migration.Unit
 	for _, u := range plan.Units {
 		u.Changes = slices.DeleteFunc(slices.Clone(u.Changes), func(ch migration.Change) bool {
-			return ch.Writes() && goOn[journal.ChangeKey{Verb: ch.Verb, Ref: ch.Ref}]
+			return ch.Writes() && goOn[journal.KeyOf(&ch)]
 		})
 		switch {
 		case known[u.ID], slices.ContainsFunc(u.Changes, func(ch migration.Change) bool { return stays[ch.Ref] }):
@@ -614,9 +611,9 @@ func sameObject(a, b *unstructured.Unstructured) bool {
 func notUnderWay(findings []migration.Finding, entries []*journal.Entry) []migration.Finding {
 	ours := map[string]bool{}
 	for _, e := range entries {
-		for i := range e.Unit.Changes {
-			if e.Unit.Changes[i].Verb == migration.Delete && e.MadeOrBegun(i) {
-				ours[e.Unit.Changes[i].Ref.String()] = true
+		for _, s := range e.Steps() {
+			if s.Verb == migration.Delete && s.MadeOrBegun() {
+				ours[s.Ref.String()] = true
 			}
 		}
 	}
@@ -668,7 +665,7 @@ func (r *run) execute(parent, ctx context.Context, plan *migration.Plan, t execu
 	out := r.finished(outcome{result: migration.Succeeded, message: message})
 	// The report first: once the journal is closed, nothing leads back here.
 	r.publish(ctx, out)
-	if err := r.Recorder.Journals.Enter(ctx, r.Recorder.Journal, journal.PhaseDone, r.Recorder.Marks(r.Recorder.Journal.All()[0])); err != nil {
+	if err := r.Recorder.Journals.Enter(ctx, r.Recorder.Journal, journal.PhaseDone, r.Recorder.Journal.All()[0].Marks()); err != nil {
 		if stopped, ok := r.interruption(parent, err); ok {
 			return stopped
 		}
@@ -798,18 +795,18 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 		// What this process knows is written first: one that goes on after a kill knows no
 		// more than the marks.
 		for _, c := range r.Recorder.Journal.All()[1:] {
-			if c.Left == 0 && !forgotten {
+			if c.AllDone() && !forgotten {
 				continue
 			}
-			if err := r.Recorder.Journals.Mark(ctx, c.Name, r.Recorder.Marks(c)); err != nil {
+			if err := r.Recorder.Journals.Mark(ctx, c.Name, c.Marks()); err != nil {
 				return r.cutOff(parent, err), false
 			}
 		}
-		if err := r.Recorder.Journals.Enter(ctx, r.Recorder.Journal, p, r.Recorder.Marks(r.Recorder.Journal.All()[0])); err != nil {
+		if err := r.Recorder.Journals.Enter(ctx, r.Recorder.Journal, p, r.Recorder.Journal.All()[0].Marks()); err != nil {
 			return r.cutOff(parent, err), false
 		}
 	}
-	r.Recorder.FillReports()
+	r.Recorder.Journal.FillReports()
 	v, err := rollback.Run(ctx, r.Actor, p == journal.PhaseUndo, resumed)
 	if err != nil {
 		return r.cutOff(parent, err), false
@@ -859,12 +856,12 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 		closed = journal.PhaseDone // what stays, and what is of a kind that is away, may be undone later
 		r.Recorder.Journal.RolledBack()
 		for _, c := range r.Recorder.Journal.All()[1:] {
-			if err := r.Recorder.Journals.Mark(ctx, c.Name, r.Recorder.Marks(c)); err != nil {
+			if err := r.Recorder.Journals.Mark(ctx, c.Name, c.Marks()); err != nil {
 				return r.cutOff(parent, err), false
 			}
 		}
 	}
-	if err := r.Recorder.Journals.Enter(ctx, r.Recorder.Journal, closed, r.Recorder.Marks(r.Recorder.Journal.All()[0])); err != nil {
+	if err := r.Recorder.Journals.Enter(ctx, r.Recorder.Journal, closed, r.Recorder.Journal.All()[0].Marks()); err != nil {
 		return r.cutOff(parent, err), false
 	}
 	r.prune(ctx)

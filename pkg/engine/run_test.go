@@ -18,13 +18,15 @@ func TestNotUnderWay(t *testing.T) {
 	finding := func(severity migration.Severity, name string) migration.Finding {
 		return migration.Finding{Severity: severity, Object: ref(name).String(), Problem: "it is being deleted already"}
 	}
-	entries := func(deletion journal.Step) []*journal.Entry {
-		return []*journal.Entry{{
-			Record: journal.Record{Unit: migration.Unit{ID: "a", Changes: []migration.Change{{Verb: migration.Patch, Ref: ref("links")}, {Verb: migration.Delete, Ref: ref("ours")}}}},
-			Steps:  []journal.Step{{State: journal.StepDone}, deletion}, Read: true,
-		}}
+	entries := func(deletion journal.StepState, shown bool) []*journal.Entry {
+		e := journal.NewEntry(0, migration.Unit{ID: "a", Changes: []migration.Change{{Verb: migration.Patch, Ref: ref("links")}, {Verb: migration.Delete, Ref: ref("ours")}}}, nil)
+		e.Read = true
+		e.Step(0).SetState(journal.StepDone)
+		e.Step(1).SetState(deletion)
+		e.Step(1).SetInspected(shown, false)
+		return []*journal.Entry{e}
 	}
-	begun := entries(journal.Step{State: journal.StepUnknown, Made: true})
+	begun := entries(journal.StepUnknown, true)
 	cases := map[string]struct {
 		reason   string
 		findings []migration.Finding
@@ -45,7 +47,7 @@ func TestNotUnderWay(t *testing.T) {
 		"DeletionNotBegun": {
 			reason:   "that the unit was begun says nothing about an object whose own deletion was not",
 			findings: []migration.Finding{finding(migration.Deferred, "ours")},
-			entries:  entries(journal.Step{State: journal.StepNotBegun}),
+			entries:  entries(journal.StepNotBegun, false),
 			want:     []migration.Finding{finding(migration.Deferred, "ours")},
 		},
 		"Warning": {

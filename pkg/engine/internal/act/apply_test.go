@@ -87,7 +87,7 @@ func (o *one) recreated(value string) {
 // ours is one that this unit has made, as far as the journal knows.
 func (o *one) ours(value string) {
 	o.recreated(value)
-	journal.SetRecreated(o.a.Recorder, o.e, 1, o.api.Live(a).GetUID())
+	o.e.Step(1).SetRecreated(o.api.Live(a).GetUID())
 }
 
 // kind is what an error says: "changed" for an object of somebody else's, with "!" if no request
@@ -151,15 +151,15 @@ func TestApply(t *testing.T) {
 		"CreateRefused": {reason: "a refusal", changes: []migration.Change{create}, since: func(o *one) { o.api.Fail(enginetest.Fault{Verb: "create", Name: "a", Err: forbidden}) }, result: "failed", err: "failed", state: '-', value: "gone"},
 		"Made": {reason: "an interrupted run has created it, and it is there", changes: []migration.Change{create}, since: func(o *one) {
 			o.apply(t, 0)
-			o.e.Steps[0].Made = true
+			o.e.Step(0).SetInspected(true, true)
 		}, result: "unchanged", state: 'b', value: "new"},
-		"MadeGone": {reason: "somebody has deleted it since: it is not created once more", changes: []migration.Change{create}, since: func(o *one) { o.e.Steps[0].Made = true }, result: "failed", err: "changed!", state: '-', value: "gone"},
+		"MadeGone": {reason: "somebody has deleted it since: it is not created once more", changes: []migration.Change{create}, since: func(o *one) { o.e.Step(0).SetInspected(true, true) }, result: "failed", err: "changed!", state: '-', value: "gone"},
 		"MadeOther": {reason: "somebody has replaced it since", changes: []migration.Change{create}, since: func(o *one) {
-			o.e.Steps[0].Made = true
+			o.e.Step(0).SetInspected(true, true)
 			o.api.Put(thing("theirs"))
 		}, result: "failed", err: "changed!", state: '-', value: "theirs"},
 		"MadeUnread": {reason: "it cannot be read", changes: []migration.Change{create}, since: func(o *one) {
-			o.e.Steps[0].Made = true
+			o.e.Step(0).SetInspected(true, true)
 			o.api.Fail(enginetest.Fault{Verb: "get", Name: "a", Err: forbidden})
 		}, result: "failed", err: "failed", state: '-', value: "gone"},
 
@@ -197,7 +197,7 @@ func TestApply(t *testing.T) {
 			o.api.Fail(enginetest.Fault{Verb: "get", Name: "a", Err: forbidden})
 		}, result: "failed", err: "failed", state: 'b', value: "edited"},
 		"PatchMadeBefore": {reason: "an interrupted run has made it, and somebody has changed it since", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{patched}, since: func(o *one) {
-			o.e.Steps[0].Made = true
+			o.e.Step(0).SetInspected(true, true)
 			o.api.Edit(a, enginetest.Set("edited"))
 		}, result: "failed", err: "changed!", state: '-', value: "edited"},
 		"PatchUnfit": {reason: "a patch that fits no object", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{patched}, since: func(o *one) {
@@ -274,8 +274,8 @@ func TestApply(t *testing.T) {
 				if tc.since != nil {
 					tc.since(o)
 				}
-				result, err := o.a.Apply(t.Context(), o.e, tc.at)
-				if got := o.a.Recorder.StateOf(o.e, tc.at); result != tc.result || kind(err) != tc.err || got != tc.state || enginetest.Value(o.api.Live(a)) != tc.value {
+				result, err := o.a.Apply(t.Context(), o.e.Step(tc.at))
+				if got := o.e.Step(tc.at).State(); result != tc.result || kind(err) != tc.err || got != tc.state || enginetest.Value(o.api.Live(a)) != tc.value {
 					t.Errorf("%s: result %q, %v (%s), state %c, there is %q", tc.reason, result, err, kind(err), got, enginetest.Value(o.api.Live(a)))
 				}
 			})
@@ -285,7 +285,7 @@ func TestApply(t *testing.T) {
 
 func (o *one) apply(t *testing.T, i int) {
 	t.Helper()
-	if _, err := o.a.Apply(t.Context(), o.e, i); err != nil {
+	if _, err := o.a.Apply(t.Context(), o.e.Step(i)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -297,12 +297,12 @@ func TestCreatedIsKnown(t *testing.T) {
 	o := newOne(t, &enginetest.Job{}, nil, migration.Change{Verb: migration.Create, Ref: a, Object: object})
 	o.apply(t, 0)
 	live := o.api.Live(a)
-	if diff := cmp.Diff(map[string]string{"note": "x", enginetest.Names.Mark(): o.a.Recorder.Mark(o.e, 0)}, live.GetAnnotations()); diff != "" {
+	if diff := cmp.Diff(map[string]string{"note": "x", enginetest.Names.Mark(): o.a.Recorder.Mark(o.e.Step(0))}, live.GetAnnotations()); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
 	defaulted := live.DeepCopy()
 	defaulted.Object["spec"] = map[string]any{"x": "new", "y": "by default"}
-	if !o.a.Recorder.Unedited(o.e, 0, live) || o.a.Recorder.Unedited(o.e, 0, defaulted) {
+	if !o.a.Recorder.Unedited(o.e.Step(0), live) || o.a.Recorder.Unedited(o.e.Step(0), defaulted) {
 		t.Error("what the server returned is what was created, and what was added since is an edit")
 	}
 	o.apply(t, 0) // by a process that has lost the answer: it knows what was planned
@@ -397,7 +397,7 @@ func TestInspect(t *testing.T) {
 		"Await":          {reason: "nor what writes nothing", changes: []migration.Change{{Verb: migration.Await, Ref: a}}, states: "?", made: "-", want: "?"},
 		"CreateNot":      {reason: "not created", changes: []migration.Change{create}, states: "?", made: "-", want: "-"},
 		"CreateBegunNot": {reason: "a request had no effect", changes: []migration.Change{create}, states: "b", made: "-", want: "-"},
-		"Create":         {reason: "created", changes: []migration.Change{create}, states: "?", since: func(o *one) { o.apply(t, 0); o.a.Recorder.SetState(o.e, 0, '?') }, made: "+", want: "?"},
+		"Create":         {reason: "created", changes: []migration.Change{create}, states: "?", since: func(o *one) { o.apply(t, 0); o.e.Step(0).SetState('?') }, made: "+", want: "?"},
 		"CreateOther":    {reason: "somebody else's has no mark", changes: []migration.Change{create}, states: "?", since: func(o *one) { o.api.Put(thing("new")) }, made: "-", want: "-"},
 		"Delete":         {reason: "deleted", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove}, states: "?", since: func(o *one) { o.api.Remove(a) }, made: "+", want: "?"},
 		"DeleteNot":      {reason: "not deleted", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove}, states: "?", made: "-", want: "-"},
@@ -424,7 +424,7 @@ func TestInspect(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := newOne(t, &enginetest.Job{}, tc.before, tc.changes...)
 				for i, state := range tc.states {
-					o.a.Recorder.SetState(o.e, i, journal.StepState(state))
+					o.e.Step(i).SetState(journal.StepState(state))
 				}
 				o.e.Done = tc.done
 				if tc.since != nil {
@@ -432,9 +432,9 @@ func TestInspect(t *testing.T) {
 				}
 				err := o.a.Inspect(t.Context(), o.e)
 				made, states := "", ""
-				for _, s := range o.e.Steps {
-					states += string(rune(s.State))
-					if s.Made {
+				for _, s := range o.e.Steps() {
+					states += string(rune(s.State()))
+					if s.IsShown() {
 						made += "+"
 					} else {
 						made += "-"
@@ -494,7 +494,7 @@ func TestLateRestart(t *testing.T) {
 				}
 				actor := actortest.New(api, &enginetest.Job{})
 				e := journal.NewEntry(0, migration.Unit{Changes: []migration.Change{{Verb: migration.Restart, Ref: deployment, Late: &tc.late}}}, make([]journal.Preimage, 1))
-				result, err := actor.LateRestart(t.Context(), e, 0, tc.unusable)
+				result, err := actor.LateRestart(t.Context(), e.Step(0), tc.unusable)
 				var deleted []string
 				for _, name := range []string{"leaving", "old", "young"} {
 					if cmp.Equal(api.Writes(), []string{"delete " + name}) || len(api.Writes()) > 1 && name != "leaving" {
@@ -523,14 +523,14 @@ func TestApplyRestart(t *testing.T) {
 		"EarlyOther":   {reason: "and no others", since: func(o *one) { o.api.Remove(enginetest.RefTo(pod("p", time.Time{}))); o.api.Put(pod("p", time.Time{})) }, result: "done", state: 'b', left: true},
 		"Late":         {reason: "those that are there when its turn comes", late: &migration.DeferredRestart{}, since: func(o *one) { o.api.Remove(enginetest.RefTo(pod("p", time.Time{}))); o.api.Put(pod("p", time.Time{})) }, result: "done", state: '-'},
 		"LateSpared":   {reason: "but for those that are spared", late: &migration.DeferredRestart{After: time.Now().Add(time.Minute)}, since: func(*one) {}, result: "unchanged", state: '-', left: true},
-		"LateUnusable": {reason: "none, once a recreated object was unusable", late: &migration.DeferredRestart{After: time.Now().Add(time.Minute)}, since: func(o *one) { o.a.Recorder.SetUnusable(o.e, 0, "u") }, result: "done", state: '-'},
+		"LateUnusable": {reason: "none, once a recreated object was unusable", late: &migration.DeferredRestart{After: time.Now().Add(time.Minute)}, since: func(o *one) { o.e.Step(0).SetUnusable("u") }, result: "done", state: '-'},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newOne(t, &enginetest.Job{}, []*unstructured.Unstructured{controller(), pod("p", time.Now().Add(-time.Hour))}, migration.Change{Verb: migration.Restart, Ref: deployment, Late: tc.late})
 			tc.since(o)
-			result, err := o.a.Apply(t.Context(), o.e, 0)
-			if left := o.api.Live(enginetest.RefTo(pod("p", time.Time{}))) != nil; err != nil || result != tc.result || o.a.Recorder.StateOf(o.e, 0) != tc.state || left != tc.left {
-				t.Errorf("%s: %q, %v, state %c, pod left: %t", tc.reason, result, err, o.a.Recorder.StateOf(o.e, 0), left)
+			result, err := o.a.Apply(t.Context(), o.e.Step(0))
+			if left := o.api.Live(enginetest.RefTo(pod("p", time.Time{}))) != nil; err != nil || result != tc.result || o.e.Step(0).State() != tc.state || left != tc.left {
+				t.Errorf("%s: %q, %v, state %c, pod left: %t", tc.reason, result, err, o.e.Step(0).State(), left)
 			}
 		})
 	}
@@ -614,9 +614,9 @@ func TestAfter(t *testing.T) {
 			actor := actortest.New(enginetest.NewAPI(t), &enginetest.Job{})
 			e := journal.NewEntry(0, migration.Unit{Changes: []migration.Change{tc.ch}}, []journal.Preimage{tc.pre})
 			if tc.bad != "" {
-				actor.Recorder.SetUnusable(e, 0, tc.bad)
+				e.Step(0).SetUnusable(tc.bad)
 			}
-			conditions := actor.After(e, 0)
+			conditions := actor.After(e.Step(0))
 			if (len(conditions) == 0) != tc.none {
 				t.Fatalf("%s: %v", tc.reason, conditions)
 			}
@@ -729,10 +729,10 @@ func TestNoteOthersHasItsOwnTime(t *testing.T) {
 		}
 		return op(ctx)
 	}
-	if result, err := o.a.Apply(t.Context(), o.e, 0); err != nil || result != migration.ChangeDone {
+	if result, err := o.a.Apply(t.Context(), o.e.Step(0)); err != nil || result != migration.ChangeDone {
 		t.Fatalf("%s, %v", result, err)
 	}
-	if effects := o.e.Steps[0].Effects; len(effects) != 0 {
+	if effects := o.e.Step(0).Effects(); len(effects) != 0 {
 		t.Errorf("nothing existed, and the journal notes %v", effects)
 	}
 }

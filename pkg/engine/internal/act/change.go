@@ -63,14 +63,14 @@ func (a *Actor) Preimages(ctx context.Context, u *migration.Unit, last bool) ([]
 	if err := g.Wait(); err != nil {
 		return pre, err
 	}
-	for i := range u.Changes {
-		if u.Changes[i].Verb == migration.Recreate && (&journal.Entry{Record: journal.Record{Unit: *u}}).DeletionOf(i) < 0 {
-			return pre, k8sutil.Permanent(fmt.Errorf("the plan recreates %s, and no change of the unit before deletes it", u.Changes[i].Ref))
+	for _, s := range journal.NewEntry(0, *u, pre).Steps() {
+		if _, deleted := s.Deletion(); !deleted && s.Verb == migration.Recreate {
+			return pre, k8sutil.Permanent(fmt.Errorf("the plan recreates %s, and no change of the unit before deletes it", s.Ref))
 		}
 		// What is patched and then deleted must still be what the deletion was decided
 		// on: the list edits of the patch alone would fit any object.
-		if j := journal.Deletes(u, i); j > i && u.Changes[i].Verb == migration.Patch && u.Changes[j].Object != nil && patch.Hash(pre[i].Object, a.Recorder.Ignored) != patch.Hash(u.Changes[j].Object, a.Recorder.Ignored) {
-			return pre, &write.ChangedError{Ref: u.Changes[i].Ref, Problem: "was edited after the plan was made; it is left as it is"}
+		if deletion, ok := s.DeletedBy(); ok && s.Verb == migration.Patch && deletion.Object != nil && patch.Hash(s.Pre().Object, a.Recorder.Ignored) != patch.Hash(deletion.Object, a.Recorder.Ignored) {
+			return pre, &write.ChangedError{Ref: s.Ref, Problem: "was edited after the plan was made; it is left as it is"}
 		}
 	}
 	return pre, nil
@@ -151,42 +151,41 @@ func asDecided(ch *migration.Change, live *unstructured.Unstructured) error {
 // Apply makes one change. It returns ChangeDone, or ChangeUnchanged if it was
 // made already. Whatever the outcome of an earlier attempt, calling it again has
 // no second effect.
-func (a *Actor) Apply(ctx context.Context, e *journal.Entry, i int) (string, error) {
-	ch := &e.Unit.Changes[i]
+func (a *Actor) Apply(ctx context.Context, s journal.Step) (string, error) {
 	var err error
-	result, before := migration.ChangeDone, a.Recorder.StateOf(e, i)
-	switch ch.Verb {
+	result, before := migration.ChangeDone, s.State()
+	switch s.Verb {
 	case migration.Create:
-		result, err = a.create(ctx, e, i)
+		result, err = a.create(ctx, s)
 	case migration.Recreate:
-		result, err = a.recreate(ctx, e, i)
+		result, err = a.recreate(ctx, s)
 	case migration.Delete:
-		if journal.RecreationOf(&e.Unit, i) >= 0 {
-			result, err = a.deleteForRecreation(ctx, e, i)
+		if _, recreates := s.Recreation(); recreates {
+			result, err = a.deleteForRecreation(ctx, s)
 			break
 		}
-		result, err = a.Writer.Delete(ctx, ch.Ref, e.Pre[i].Object, e.Latest[ch.Ref], a.Recorder.Beginning(e, i))
+		result, err = a.Writer.Delete(ctx, s.Ref, s.Pre().Object, s.Latest(), s.Beginning())
 	case migration.Patch:
-		if over, failed := a.alreadyReplaced(ctx, e, i); over || failed != nil {
+		if over, failed := a.alreadyReplaced(ctx, s); over || failed != nil {
 			result, err = migration.ChangeUnchanged, failed
 			break
 		}
-		result, err = a.patch(ctx, e, i)
+		result, err = a.patch(ctx, s)
 	case migration.Restart:
-		if ch.Late != nil {
-			result, err = a.LateRestart(ctx, e, i, len(e.Unusable) > 0)
+		if s.Late != nil {
+			result, err = a.LateRestart(ctx, s, s.Entry.AnyUnusable())
 			break
 		}
-		a.Recorder.Beginning(e, i).Sending()
-		err = a.Writer.Restart(ctx, ch.Ref, e.Pre[i].Pods)
+		s.Beginning().Sending()
+		err = a.Writer.Restart(ctx, s.Ref, s.Pre().Pods)
 	default:
-		err = fmt.Errorf("unknown verb %q", ch.Verb)
+		err = fmt.Errorf("unknown verb %q", s.Verb)
 	}
 	if err != nil {
 		if moved, ok := errors.AsType[*write.ChangedError](err); ok {
-			moved.NoEffect = a.Recorder.StateOf(e, i) == before
+			moved.NoEffect = s.State() == before
 		}
-		return migration.ChangeFailed, &changeError{ch.Verb, ch.Ref, err}
+		return migration.ChangeFailed, &changeError{s.Verb, s.Ref, err}
 	}
 	return result, nil
 }
@@ -202,14 +201,13 @@ func (e *changeError) Error() string { return fmt.Sprintf("cannot %s %s: %v", e.
 
 func (e *changeError) Unwrap() error { return e.err }
 
-func (a *Actor) create(ctx context.Context, e *journal.Entry, i int) (string, error) {
-	ch := &e.Unit.Changes[i]
-	obj := ch.Object.DeepCopy()
-	mark := a.Recorder.Mark(e, i)
-	if e.Steps[i].Made {
-		return a.stillMade(ctx, ch.Ref, mark)
+func (a *Actor) create(ctx context.Context, s journal.Step) (string, error) {
+	obj := s.Object.DeepCopy()
+	mark := a.Recorder.Mark(s)
+	if s.IsShown() {
+		return a.stillMade(ctx, s.Ref, mark)
 	}
-	if err := a.Namespaces.sameAsDeleted(ctx, e, i); err != nil {
+	if err := a.Namespaces.sameAsDeleted(ctx, s); err != nil {
 		return "", err
 	}
 	annotations := obj.GetAnnotations()
@@ -218,7 +216,7 @@ func (a *Actor) create(ctx context.Context, e *journal.Entry, i int) (string, er
 	}
 	annotations[a.Writer.Names.Mark()] = mark
 	obj.SetAnnotations(annotations)
-	created, existed, err := a.Writer.CreateOnce(ctx, ch.Ref, obj, mark, a.Recorder.Beginning(e, i))
+	created, existed, err := a.Writer.CreateOnce(ctx, s.Ref, obj, mark, s.Beginning())
 	if err != nil {
 		return "", err
 	}
@@ -227,8 +225,8 @@ func (a *Actor) create(ctx context.Context, e *journal.Entry, i int) (string, er
 		// it is now, so that an undo compares it with what was planned.
 		return migration.ChangeUnchanged, nil
 	}
-	a.Recorder.SetHash(e, i, created)
-	a.storedOtherwise(ch.Ref, patch.Lost(created, obj, a.Recorder.Ignored))
+	a.Recorder.SetHash(s, created)
+	a.storedOtherwise(s.Ref, patch.Lost(created, obj, a.Recorder.Ignored))
 	return migration.ChangeDone, nil
 }
 
@@ -249,40 +247,39 @@ func (a *Actor) stillMade(ctx context.Context, ref migration.Ref, mark string) (
 	return migration.ChangeUnchanged, nil
 }
 
-func (a *Actor) patch(ctx context.Context, e *journal.Entry, i int) (string, error) {
-	ch := &e.Unit.Changes[i]
-	pre := e.Pre[i].Object
+func (a *Actor) patch(ctx context.Context, s journal.Step) (string, error) {
+	pre := s.Pre().Object
 	var subresources []string
-	if ch.Subresource != "" {
-		subresources = []string{ch.Subresource}
+	if s.Subresource != "" {
+		subresources = []string{s.Subresource}
 	}
-	client := ch.Ref.Resource.In(a.Writer.Client, ch.Ref.Namespace)
-	try := a.Recorder.Beginning(e, i)
+	client := s.Ref.Resource.In(a.Writer.Client, s.Ref.Namespace)
+	try := s.Beginning()
 	basis := pre
-	if latest := e.Latest[ch.Ref]; latest != nil && latest.GetUID() == pre.GetUID() && ch.Subresource == "" {
+	if latest := s.Latest(); latest != nil && latest.GetUID() == pre.GetUID() && s.Subresource == "" {
 		basis = latest
 	}
 	result := migration.ChangeDone
 	first := true
 	// A call ends with the Lease; what is read after it has more time.
 	err := a.Writer.Write(ctx, func(call context.Context) error {
-		body, err := patch.For(ch, basis)
+		body, err := patch.For(s.Change, basis)
 		if err != nil {
 			return k8sutil.Permanent(err)
 		}
 		try.Sending()
-		live, err := client.Patch(call, ch.Ref.Name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...)
+		live, err := client.Patch(call, s.Ref.Name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...)
 		if err == nil {
 			k8sutil.Trim(live)
-			a.Recorder.SetHash(e, i, live)
+			a.Recorder.SetHash(s, live)
 			lost, err := patch.LostOfPatch(live, body)
 			if err != nil {
 				return k8sutil.Permanent(err)
 			}
-			a.storedOtherwise(ch.Ref, lost)
-			a.noteOthers(ctx, e, i, live.GetResourceVersion())
-			if ch.Subresource == "" {
-				e.SetLatest(ch.Ref, live)
+			a.storedOtherwise(s.Ref, lost)
+			a.noteOthers(ctx, s, live.GetResourceVersion())
+			if s.Subresource == "" {
+				s.SetLatest(live)
 			}
 			return nil
 		}
@@ -290,7 +287,7 @@ func (a *Actor) patch(ctx context.Context, e *journal.Entry, i int) (string, err
 		// being deleted is gone when its last finalizer is, which an attempt may have removed whose
 		// answer was lost.
 		gone := func(err error) bool {
-			return apierrors.IsNotFound(err) && (e.Goes(i) || pre.GetDeletionTimestamp() != nil)
+			return apierrors.IsNotFound(err) && (s.Goes() || pre.GetDeletionTimestamp() != nil)
 		}
 		if gone(err) {
 			result = migration.ChangeUnchanged
@@ -304,7 +301,7 @@ func (a *Actor) patch(ctx context.Context, e *journal.Entry, i int) (string, err
 			return err
 		}
 		answer := err
-		live, err = write.Look(call, client, ch.Ref.Name, subresources...)
+		live, err = write.Look(call, client, s.Ref.Name, subresources...)
 		if gone(err) {
 			result = migration.ChangeUnchanged
 			return nil
@@ -318,31 +315,31 @@ func (a *Actor) patch(ctx context.Context, e *journal.Entry, i int) (string, err
 			if first {
 				try.Refused()
 			}
-			return k8sutil.Permanent(&write.ChangedError{Ref: ch.Ref, Problem: "is another object than when the plan was made"})
-		case e.Steps[i].Made && !patch.IsMade(live, ch):
+			return k8sutil.Permanent(&write.ChangedError{Ref: s.Ref, Problem: "is another object than when the plan was made"})
+		case s.IsShown() && !patch.IsMade(live, s.Change):
 			// An earlier process had made it.
 			try.Refused()
-			return k8sutil.Permanent(&write.ChangedError{Ref: ch.Ref, Problem: "was changed by somebody else since an interrupted run had patched it; it is left as it is"})
-		case patch.IsMade(live, ch):
+			return k8sutil.Permanent(&write.ChangedError{Ref: s.Ref, Problem: "was changed by somebody else since an interrupted run had patched it; it is left as it is"})
+		case patch.IsMade(live, s.Change):
 			if first {
 				result = migration.ChangeUnchanged
 				try.Refused()
 			}
-			a.Recorder.SetHash(e, i, live)
-			a.noteOthers(ctx, e, i, live.GetResourceVersion())
+			a.Recorder.SetHash(s, live)
+			a.noteOthers(ctx, s, live.GetResourceVersion())
 			return nil
 		}
-		decided := asDecided(ch, live)
-		if e.Goes(i) && patch.Hash(live, a.Recorder.Ignored) != patch.Hash(pre, a.Recorder.Ignored) {
-			decided = &write.ChangedError{Ref: ch.Ref, Problem: "was edited after the plan was made; it is left as it is"}
+		decided := asDecided(s.Change, live)
+		if s.Goes() && patch.Hash(live, a.Recorder.Ignored) != patch.Hash(pre, a.Recorder.Ignored) {
+			decided = &write.ChangedError{Ref: s.Ref, Problem: "was edited after the plan was made; it is left as it is"}
 		}
-		if decided == nil && ch.Object == nil {
-			same, err := patch.Untouched(pre, live, ch.Patch)
+		if decided == nil && s.Object == nil {
+			same, err := patch.Untouched(pre, live, s.Patch)
 			if err != nil {
 				return k8sutil.Permanent(err)
 			}
 			if !same {
-				decided = &write.ChangedError{Ref: ch.Ref, Problem: "was edited after its pre-image was read; it is left as it is"}
+				decided = &write.ChangedError{Ref: s.Ref, Problem: "was edited after its pre-image was read; it is left as it is"}
 			}
 		}
 		if decided != nil {
@@ -359,32 +356,31 @@ func (a *Actor) patch(ctx context.Context, e *journal.Entry, i int) (string, err
 
 // After returns what the engine itself waits for after a change, in addition to the
 // job's conditions.
-func (a *Actor) After(e *journal.Entry, i int) []migration.Condition {
-	ch := &e.Unit.Changes[i]
-	switch ch.Verb {
+func (a *Actor) After(s journal.Step) []migration.Condition {
+	switch s.Verb {
 	case migration.Delete:
-		if e.Pre[i].Object == nil {
+		if s.Pre().Object == nil {
 			return nil
 		}
-		uid := e.Pre[i].Object.GetUID()
-		if discarded, ok := e.Unusable[i]; ok {
+		uid := s.Pre().Object.GetUID()
+		if discarded := s.Unusable(); discarded != "" {
 			uid = discarded
 		}
-		return []migration.Condition{Gone(ch.Ref, uid, ch)}
+		return []migration.Condition{Gone(s.Ref, uid, s.Change)}
 	case migration.Restart:
-		replaced := e.Pre[i].Pods
+		replaced := s.Pre().Pods
 		return []migration.Condition{{
-			Text: "its pods to be replaced", Timeout: ch.Timeout,
-			On: []migration.Subject{{GroupKind: migration.Pods.GroupKind(), Namespace: ch.Ref.Namespace}, ch.Ref.Subject()},
+			Text: "its pods to be replaced", Timeout: s.Timeout,
+			On: []migration.Subject{{GroupKind: migration.Pods.GroupKind(), Namespace: s.Ref.Namespace}, s.Ref.Subject()},
 			Eval: func(v migration.View) migration.Status {
-				for _, pod := range v.List(migration.Pods.GroupKind(), ch.Ref.Namespace) {
+				for _, pod := range v.List(migration.Pods.GroupKind(), s.Ref.Namespace) {
 					for _, uid := range replaced {
 						if pod.GetUID() == uid {
 							return migration.Status{Message: "Pod " + pod.GetName() + " is terminating"}
 						}
 					}
 				}
-				deployment := v.Get(ch.Ref.Subject())
+				deployment := v.Get(s.Ref.Subject())
 				if deployment == nil {
 					return migration.Status{State: migration.Failed, Message: "the Deployment is gone"}
 				}
@@ -397,8 +393,8 @@ func (a *Actor) After(e *journal.Entry, i int) []migration.Condition {
 				case result.Status != status.CurrentStatus:
 					return migration.Status{Message: result.Message}
 				}
-				if ch.Late != nil {
-					return replicasReady(v, ch.Ref.Namespace, deployment)
+				if s.Late != nil {
+					return replicasReady(v, s.Ref.Namespace, deployment)
 				}
 				return migration.Status{State: migration.Met}
 			},

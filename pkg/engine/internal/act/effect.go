@@ -2,7 +2,6 @@ package act
 
 import (
 	"context"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,47 +14,36 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// NoteMade keeps what there is to know a side effect of change i by, if a controller may have made
+// NoteMade keeps what there is to know a side effect of a step by, if a controller may have made
 // the object; what a person has made there is not noted.
-func (a *Actor) NoteMade(e *journal.Entry, i int, ref migration.Ref, live *unstructured.Unstructured) {
-	if !e.Unit.Changes[i].Makes(live) {
+func (a *Actor) NoteMade(s journal.Step, ref migration.Ref, live *unstructured.Unstructured) {
+	if !s.Makes(live) {
 		return
 	}
 	mark := journal.EffectMark{Ref: ref, UID: live.GetUID()}
-	if !e.Read {
+	if !s.Entry.Read {
 		// What is there after a kill may have been edited already.
 		mark.Hash = patch.Hash(live, a.Recorder.Ignored)
 	}
-	a.noteEffect(e, i, mark)
+	s.NoteEffect(mark)
 }
 
-// noteEffect keeps what is known of an object in the place of a side effect of change i, unless
-// something is known already: what is seen first is nearest to what a controller has made.
-func (a *Actor) noteEffect(e *journal.Entry, i int, mark journal.EffectMark) {
-	a.Recorder.Mu.Lock()
-	defer a.Recorder.Mu.Unlock()
-	s := &e.Steps[i]
-	if !slices.ContainsFunc(s.Effects, func(known journal.EffectMark) bool { return known.Ref == mark.Ref }) {
-		s.Effects = append(slices.Clip(s.Effects), mark)
-	}
-}
-
-// noteOthers notes which of the side effects of change i existed when it took effect, at that
+// noteOthers notes which of the side effects of a step existed when it took effect, at that
 // version of its object: somebody else has made them since the journal was written.
 //
 // The change is made: what it was made among is noted, too, when the run has just been interrupted.
-func (a *Actor) noteOthers(ctx context.Context, e *journal.Entry, i int, version string) {
+func (a *Actor) noteOthers(ctx context.Context, s journal.Step, version string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.CallTimeout)
 	defer cancel()
-	for _, ref := range e.Pre[i].Absent {
+	for _, ref := range s.Pre().Absent {
 		uid, known := a.existedAt(ctx, ref, version)
 		if known && uid == "" {
 			continue
 		}
-		if e.Read {
+		if s.Entry.Read {
 			uid = "" // the version may be later than the change: it may be an effect
 		}
-		a.noteEffect(e, i, journal.EffectMark{Ref: ref, UID: uid, Theirs: true})
+		s.NoteEffect(journal.EffectMark{Ref: ref, UID: uid, Theirs: true})
 	}
 }
 
@@ -86,13 +74,10 @@ func (a *Actor) existedAt(ctx context.Context, ref migration.Ref, version string
 }
 
 // IsEffect says whether a live object is one that a controller made because of
-// change i. careful: long after, so that only what the journal knows counts, unedited.
+// a step. careful: long after, so that only what the journal knows counts, unedited.
 // version is that of the changed object while the change was made, "" if it is not known.
-func (a *Actor) IsEffect(ctx context.Context, e *journal.Entry, i int, ref migration.Ref, live *unstructured.Unstructured, careful bool, version string) (bool, error) {
-	a.Recorder.Mu.Lock()
-	effects := e.Steps[i].Effects
-	a.Recorder.Mu.Unlock()
-	for _, known := range effects {
+func (a *Actor) IsEffect(ctx context.Context, s journal.Step, ref migration.Ref, live *unstructured.Unstructured, careful bool, version string) (bool, error) {
+	for _, known := range s.Effects() {
 		if known.Ref != ref {
 			continue
 		}
@@ -115,10 +100,10 @@ func (a *Actor) IsEffect(ctx context.Context, e *journal.Entry, i int, ref migra
 		}
 		return true, nil
 	}
-	if !e.Unit.Changes[i].Makes(live) {
+	if !s.Makes(live) {
 		return false, nil // no controller has made it
 	}
-	if careful && e.Done {
+	if careful && s.Entry.Done {
 		// It did not exist when the run ended: somebody made it later.
 		a.LeaveEffect(ref, "it did not exist before the run, nor when the run ended")
 		return false, nil
@@ -126,7 +111,7 @@ func (a *Actor) IsEffect(ctx context.Context, e *journal.Entry, i int, ref migra
 	// It did not exist when the unit ended, or the unit did not end. What is older than
 	// the journal is none of this change's doing.
 	made := live.GetCreationTimestamp()
-	if made.Before(&e.Chunk.Created) {
+	if made.Before(&s.Entry.Chunk.Created) {
 		return false, nil
 	}
 	if uid, told := a.existedAt(ctx, ref, version); !told || uid == live.GetUID() {

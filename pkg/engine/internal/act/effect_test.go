@@ -78,10 +78,9 @@ func TestIsEffect(t *testing.T) {
 		"UnmarkedEdited": {reason: "somebody has taken the labels away since: that is an edit", live: live("1", "a", time.Second), noted: true, state: journal.StepDone, careful: true, unmarked: true, moved: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := &journal.Entry{
-				Record: journal.Record{Unit: migration.Unit{Changes: []migration.Change{{Verb: migration.Patch, Ref: enginetest.Ref("Namespace", "shop"), SideEffects: []migration.Ref{broker}}}}},
-				Chunk:  &journal.Chunk{Created: metav1.NewTime(journaled)}, Steps: []journal.Step{{State: tc.state}},
-			}
+			e := journal.NewEntry(0, migration.Unit{Changes: []migration.Change{{Verb: migration.Patch, Ref: enginetest.Ref("Namespace", "shop"), SideEffects: []migration.Ref{broker}}}}, nil)
+			e.Chunk = &journal.Chunk{Created: metav1.NewTime(journaled)}
+			e.Step(0).SetState(tc.state)
 			if tc.marked || tc.unmarked {
 				e.Unit.Changes[0].SideEffectLabels = map[string]string{"made-by": "controller", "for": "shop"}
 				if tc.live.SetLabels(map[string]string{"made-by": "controller"}); tc.marked {
@@ -90,7 +89,7 @@ func TestIsEffect(t *testing.T) {
 			}
 			if tc.noted {
 				noted := live("1", "a", time.Second)
-				e.Steps[0].Effects = []journal.EffectMark{{Ref: broker, UID: noted.GetUID(), Hash: patch.Hash(noted, nil)}}
+				e.Step(0).NoteEffect(journal.EffectMark{Ref: broker, UID: noted.GetUID(), Hash: patch.Hash(noted, nil)})
 			}
 			e.Done = tc.state == journal.StepDone
 			api := enginetest.NewAPI(t)
@@ -106,12 +105,12 @@ func TestIsEffect(t *testing.T) {
 			}
 			a := &Actor{Findings: findings.New(zap.NewNop()), Recorder: &journal.Recorder{}, Writer: &write.Writer{Reader: api, Read: enginetest.Direct}}
 			if tc.theirs {
-				e.Steps[0].Effects = []journal.EffectMark{{Ref: broker, UID: tc.live.GetUID(), Theirs: true}}
+				e.Step(0).NoteEffect(journal.EffectMark{Ref: broker, UID: tc.live.GetUID(), Theirs: true})
 			}
 			if tc.untold {
-				e.Steps[0].Effects = []journal.EffectMark{{Ref: broker, Theirs: true}}
+				e.Step(0).NoteEffect(journal.EffectMark{Ref: broker, Theirs: true})
 			}
-			got, err := a.IsEffect(t.Context(), e, 0, broker, tc.live, tc.careful, version)
+			got, err := a.IsEffect(t.Context(), e.Step(0), broker, tc.live, tc.careful, version)
 			if got != tc.want || (err != nil) != tc.moved || (len(a.Findings.All()) > 0) != tc.told {
 				t.Errorf("%s: got %t, %v, findings %v", tc.reason, got, err, a.Findings.All())
 			}

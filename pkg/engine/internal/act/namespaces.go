@@ -141,19 +141,18 @@ func (n *Namespaces) cannot(name string, err error) {
 	n.w.Log.Debug("cannot read the namespace; whether it is the same one later is not looked at", zap.String("namespace", name), zap.Error(err))
 }
 
-// Same refuses to create an object, which change i of a unit has deleted, in another namespace of
-// the same name: that has another owner, or other contents, and who deleted the former one deleted
+// Same refuses to create an object, which a step has deleted, in another namespace of the same name: that has another owner, or other contents, and who deleted the former one deleted
 // the object with it. Without the UID, which journals of earlier builds and of jobs that may not
 // read it lack, a namespace that is younger than the journal is another one.
-func (n *Namespaces) Same(ctx context.Context, e *journal.Entry, i int) error {
-	ref, was := e.Unit.Changes[i].Ref, e.Pre[i].NamespaceUID
+func (n *Namespaces) Same(ctx context.Context, s journal.Step) error {
+	ref, was := s.Ref, s.Pre().NamespaceUID
 	is, ok := n.now(ctx, ref.Namespace)
 	problem := ""
 	switch {
 	case !ok:
 	case was != "" && was != is.UID:
 		problem = fmt.Sprintf("the former one had the UID %s, that of now has %s", was, is.UID)
-	case was == "" && !e.Chunk.Created.IsZero() && is.Created.After(e.Chunk.Created.Time):
+	case was == "" && !s.Entry.Chunk.Created.IsZero() && is.Created.After(s.Entry.Chunk.Created.Time):
 		problem = fmt.Sprintf("that of now has the UID %s, and was created after the journal", is.UID)
 	}
 	if problem == "" {
@@ -162,10 +161,10 @@ func (n *Namespaces) Same(ctx context.Context, e *journal.Entry, i int) error {
 	return &write.ChangedError{Ref: ref, ForGood: true, Problem: "cannot be restored: its namespace " + ref.Namespace + " was deleted and created again; " + problem}
 }
 
-// sameAsDeleted is Same for change i of a unit, which creates what an earlier one has deleted.
-func (n *Namespaces) sameAsDeleted(ctx context.Context, e *journal.Entry, i int) error {
-	if of := e.DeletionOf(i); of >= 0 && e.Pre[of].Object != nil {
-		return n.Same(ctx, e, of)
+// sameAsDeleted is Same for a step that creates what an earlier one of its unit has deleted.
+func (n *Namespaces) sameAsDeleted(ctx context.Context, s journal.Step) error {
+	if deletion, ok := s.Deletion(); ok && deletion.Pre().Object != nil {
+		return n.Same(ctx, deletion)
 	}
 	return nil
 }

@@ -23,60 +23,60 @@ const nudgePause = time.Second
 // nudgeKey is of the annotation that is written on an object whose deletion is stuck.
 const nudgeKey = "touched"
 
-// alreadyReplaced says whether the object that change i is for was deleted already by
-// a later change of the unit, in an earlier attempt.
-func (a *Actor) alreadyReplaced(ctx context.Context, e *journal.Entry, i int) (bool, error) {
-	if journal.RecreationOf(&e.Unit, i) < 0 || e.Pre[i].Object == nil {
+// alreadyReplaced says whether the object that a step is for was deleted already by
+// a later step of the unit, in an earlier attempt.
+func (a *Actor) alreadyReplaced(ctx context.Context, s journal.Step) (bool, error) {
+	if _, recreates := s.Recreation(); !recreates || s.Pre().Object == nil {
 		return false, nil
 	}
-	live, err := a.Writer.Get(ctx, e.Unit.Changes[i].Ref)
+	live, err := a.Writer.Get(ctx, s.Ref)
 	if err != nil {
 		return false, err
 	}
-	return live == nil || live.GetUID() != e.Pre[i].Object.GetUID(), nil
+	return live == nil || live.GetUID() != s.Pre().Object.GetUID(), nil
 }
 
 // recreate creates again what the unit has deleted. What an earlier attempt created stays: the
 // deletion before has seen to it that it can be used.
-func (a *Actor) recreate(ctx context.Context, e *journal.Entry, i int) (string, error) {
-	obj := e.Recreated(i)
+func (a *Actor) recreate(ctx context.Context, s journal.Step) (string, error) {
+	obj := s.Recreated()
 	if obj == nil {
 		return migration.ChangeUnchanged, nil // there was nothing to delete
 	}
-	if err := a.Namespaces.sameAsDeleted(ctx, e, i); err != nil {
+	if err := a.Namespaces.sameAsDeleted(ctx, s); err != nil {
 		return "", err
 	}
-	created, existed, err := a.Writer.Recreate(ctx, e.Unit.Changes[i].Ref, obj, a.Recorder.Beginning(e, i))
+	created, existed, err := a.Writer.Recreate(ctx, s.Ref, obj, s.Beginning())
 	if err != nil {
 		return "", err
 	}
 	if !existed {
-		journal.SetRecreated(a.Recorder, e, i, created.GetUID())
-		a.Recorder.SetHash(e, i, created)
-		a.storedOtherwise(e.Unit.Changes[i].Ref, patch.Lost(created, obj, a.Recorder.Ignored))
+		s.SetRecreated(created.GetUID())
+		a.Recorder.SetHash(s, created)
+		a.storedOtherwise(s.Ref, patch.Lost(created, obj, a.Recorder.Ignored))
 	}
 	return migration.ChangeDone, nil
 }
 
 // deleteForRecreation is the deletion of an object that the unit recreates. What an
 // earlier attempt created stays, unless it is unusable.
-func (a *Actor) deleteForRecreation(ctx context.Context, e *journal.Entry, i int) (string, error) {
-	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
+func (a *Actor) deleteForRecreation(ctx context.Context, s journal.Step) (string, error) {
+	pre := s.Pre().Object
 	if pre == nil {
 		return migration.ChangeUnchanged, nil
 	}
-	live, err := a.Writer.Get(ctx, ch.Ref)
+	live, err := a.Writer.Get(ctx, s.Ref)
 	if err != nil {
 		return "", err
 	}
 	if live == nil || live.GetUID() == pre.GetUID() {
-		return a.Writer.Delete(ctx, ch.Ref, pre, e.Latest[ch.Ref], a.Recorder.Beginning(e, i))
+		return a.Writer.Delete(ctx, s.Ref, pre, s.Latest(), s.Beginning())
 	}
-	_, err = a.DeleteUnusable(ctx, e, i, ch.Ref, live, func() error {
+	_, err = a.DeleteUnusable(ctx, s, s.Ref, live, func() error {
 		// A run that goes on after a kill must know it: then the change that restarts the
 		// controller spares no pod.
-		a.Recorder.SetUnusable(e, i, live.GetUID())
-		return a.Recorder.Journals.Mark(ctx, e.Chunk.Name, a.Recorder.Marks(e.Chunk))
+		s.SetUnusable(live.GetUID())
+		return a.Recorder.Journals.Mark(ctx, s.Entry.Chunk.Name, s.Entry.Chunk.Marks())
 	})
 	if theirs, ok := errors.AsType[*TheirsError](err); ok {
 		// The unit goes on: what belongs to the object must not stay away because of it.
@@ -101,11 +101,11 @@ func (e *TheirsError) finding() migration.Finding {
 	}
 }
 
-// DeleteUnusable deletes an object in the place of what change i deletes, if it can never be used,
+// DeleteUnusable deletes an object in the place of what a step deletes, if it can never be used,
 // and removes the finalizers that block the deletion of one which is being deleted; false if the
 // object stays. Of what this unit has not recreated nobody has a pre-image: a TheirsError. record
 // is called before the first write.
-func (a *Actor) DeleteUnusable(ctx context.Context, e *journal.Entry, i int, ref migration.Ref, live *unstructured.Unstructured, record func() error) (going bool, err error) {
+func (a *Actor) DeleteUnusable(ctx context.Context, s journal.Step, ref migration.Ref, live *unstructured.Unstructured, record func() error) (going bool, err error) {
 	var judged migration.Assessment
 	if recreator, ok := a.Job.(migration.Recreator); ok {
 		if judged, err = recreator.Assess(ctx, a.Writer.Cluster, live); err != nil {
@@ -115,7 +115,7 @@ func (a *Actor) DeleteUnusable(ctx context.Context, e *journal.Entry, i int, ref
 	if live.GetDeletionTimestamp() == nil && judged.Unusable == "" {
 		return false, nil
 	}
-	if !a.isRecreated(e, i, live) {
+	if !a.isRecreated(s, live) {
 		problem := "cannot be used: " + judged.Unusable
 		if judged.Unusable == "" {
 			problem = "is being deleted"
@@ -139,9 +139,9 @@ func (a *Actor) DeleteUnusable(ctx context.Context, e *journal.Entry, i int, ref
 }
 
 // isRecreated says whether the unit has recreated an object that it finds in the place of what
-// change i deletes.
-func (a *Actor) isRecreated(e *journal.Entry, i int, live *unstructured.Unstructured) bool {
-	if live.GetUID() == e.Pre[i].Object.GetUID() {
+// a step deletes.
+func (a *Actor) isRecreated(s journal.Step, live *unstructured.Unstructured) bool {
+	if live.GetUID() == s.Pre().Object.GetUID() {
 		return true // it is the former object itself
 	}
 	// What a nudge wrote is no difference.
@@ -149,15 +149,14 @@ func (a *Actor) isRecreated(e *journal.Entry, i int, live *unstructured.Unstruct
 	annotations := live.GetAnnotations()
 	delete(annotations, a.Writer.Names.Key(nudgeKey))
 	live.SetAnnotations(annotations)
-	return journal.IsRecreated(a.Recorder, e, i, live)
+	return a.Recorder.IsRecreated(s, live)
 }
 
 // LateRestart replaces the pods of a Deployment that have to be replaced now. Once
 // a recreated object was unusable, no pod is spared.
-func (a *Actor) LateRestart(ctx context.Context, e *journal.Entry, i int, wasUnusable bool) (string, error) {
-	ch := &e.Unit.Changes[i]
-	if ch.Late.Unless != nil {
-		live, err := a.Writer.Get(ctx, *ch.Late.Unless)
+func (a *Actor) LateRestart(ctx context.Context, s journal.Step, wasUnusable bool) (string, error) {
+	if s.Late.Unless != nil {
+		live, err := a.Writer.Get(ctx, *s.Late.Unless)
 		if err != nil {
 			return "", err
 		}
@@ -165,15 +164,15 @@ func (a *Actor) LateRestart(ctx context.Context, e *journal.Entry, i int, wasUnu
 			return migration.ChangeUnchanged, nil
 		}
 	}
-	deployment, err := a.Writer.Get(ctx, ch.Ref)
+	deployment, err := a.Writer.Get(ctx, s.Ref)
 	if err != nil {
 		return "", err
 	}
 	if deployment == nil {
-		return "", &write.ChangedError{Ref: ch.Ref, Problem: "does not exist any more"}
+		return "", &write.ChangedError{Ref: s.Ref, Problem: "does not exist any more"}
 	}
-	all := wasUnusable || ch.Late.After.IsZero()
-	if traces := ch.Late.Leftovers; traces != nil && !all {
+	all := wasUnusable || s.Late.After.IsZero()
+	if traces := s.Late.Leftovers; traces != nil && !all {
 		err := a.Writer.Cluster.Each(ctx, traces.Ref.Resource, traces.Ref.Namespace, migration.ListOptions{LabelSelector: traces.LabelSelector},
 			func(obj *unstructured.Unstructured) error {
 				all = all || obj.GetDeletionTimestamp() == nil
@@ -183,16 +182,17 @@ func (a *Actor) LateRestart(ctx context.Context, e *journal.Entry, i int, wasUnu
 			return "", err
 		}
 	}
-	e.Pre[i].Pods, err = a.Writer.PodsOf(ctx, deployment, func(pod *unstructured.Unstructured) bool {
-		return all || pod.GetDeletionTimestamp() != nil || k8sutil.PodStart(pod).After(ch.Late.After)
+	pods, err := a.Writer.PodsOf(ctx, deployment, func(pod *unstructured.Unstructured) bool {
+		return all || pod.GetDeletionTimestamp() != nil || k8sutil.PodStart(pod).After(s.Late.After)
 	})
 	if err != nil {
 		return "", err
 	}
-	if len(e.Pre[i].Pods) == 0 {
+	s.SetPods(pods)
+	if len(pods) == 0 {
 		return migration.ChangeUnchanged, nil
 	}
-	return migration.ChangeDone, a.Writer.Restart(ctx, ch.Ref, e.Pre[i].Pods)
+	return migration.ChangeDone, a.Writer.Restart(ctx, s.Ref, pods)
 }
 
 // Nudging waits like wait, and changes the object of a deletion whenever that

@@ -65,14 +65,14 @@ func Journaled(t *testing.T, a *act.Actor, units ...migration.Unit) []*journal.E
 func Done(t *testing.T, a *act.Actor, entries ...*journal.Entry) {
 	t.Helper()
 	for _, e := range entries {
-		for i := range e.Unit.Changes {
-			result, err := a.Apply(t.Context(), e, i)
+		for _, s := range e.Steps() {
+			result, err := a.Apply(t.Context(), s)
 			if err != nil {
 				t.Fatal(err)
 			}
-			a.Recorder.SetState(e, i, journal.StepDone)
-			e.Reports[i].Result = result
+			s.SetState(journal.StepDone)
+			s.ReportResult(result)
 		}
-		a.Recorder.Complete(e)
+		e.Complete()
 	}
 }

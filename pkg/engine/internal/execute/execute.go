@@ -202,7 +202,9 @@ func (x *Executor) journal(batch []migration.Unit, next *int, last bool) ([]*jou
 		pre, err := x.r.Preimages(x.work, &batch[i], last)
 		if moved, ok := errors.AsType[*write.ChangedError](err); ok {
 			x.leaveUnit(&batch[i], moved)
-			x.follow.abandon(&batch[i], func(int) bool { return true })
+			for j := range batch[i].Changes {
+				x.follow.abandon(&batch[i].Changes[j])
+			}
 			x.follow.ended(batch[i].ID, false, true)
 			if !last {
 				x.shared.Counted(-1, 0)
@@ -210,11 +212,13 @@ func (x *Executor) journal(batch []migration.Unit, next *int, last bool) ([]*jou
 			continue
 		}
 		if err != nil {
-			x.fail(&batch[i], 0, fmt.Errorf("cannot read the pre-image of %s: %w", batch[i].ID, err))
+			x.fail(batch[i].Changes[0].Ref, fmt.Errorf("cannot read the pre-image of %s: %w", batch[i].ID, err))
 			return nil, false
 		}
 		e := journal.NewEntry(*next, batch[i], pre)
-		e.Last = last
+		if last {
+			e.ComeLast()
+		}
 		entries = append(entries, e)
 		*next++
 	}
@@ -365,7 +369,7 @@ func (x *Executor) begin(ctx context.Context, e *journal.Entry, waited time.Time
 // it must not keep the run from being rolled back.
 func (x *Executor) recovered(u *migration.Unit) {
 	if p := recover(); p != nil {
-		x.fail(u, 0, k8sutil.Permanent(fmt.Errorf("panic: %v", p)))
+		x.fail(u.Changes[0].Ref, k8sutil.Permanent(fmt.Errorf("panic: %v", p)))
 	}
 }
 
@@ -376,39 +380,36 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place, waited 
 	var answer wait.Answer // of the job, about the guarded step
 	var own turn
 	defer func() { own.end() }()
-	for i := range e.Unit.Changes {
-		ch := &e.Unit.Changes[i]
-		if i == own.until {
+	for _, s := range e.Steps() {
+		if s.Index == own.until {
 			own.end()
 		}
 		began := time.Now()
-		report := &e.Reports[i]
-		switch state := x.r.Recorder.StateOf(e, i); {
+		switch state := s.State(); {
 		case state == journal.StepLeft:
-			if report.Result == migration.ChangeNotStarted {
-				report.Result = migration.ChangeLeft
+			if s.Result() == migration.ChangeNotStarted {
+				s.ReportResult(migration.ChangeLeft)
 			}
 			continue
-		case state.IsDone() && ch.Writes() && !journal.Recreates(&e.Unit) && !journal.GaveUp(x.r.Recorder, e, i):
-			report.Result = state.Result()
+		case state.IsDone() && s.Writes() && !journal.Recreates(&e.Unit) && !s.GaveUp():
+			s.ReportResult(state.Result())
 			begun = true
 			continue
 		}
-		if ch.Guard {
+		if s.Guard {
 			answer = wait.Answer{}
 		}
-		if guard, gaveUp, ask := x.r.Recorder.GuardToAsk(e, i, !answer.Read.IsZero()); ask {
-			if name := e.Unit.Changes[guard].Turn; name != "" && own.held == nil {
+		if guard, gaveUp, ask := s.GuardToAsk(!answer.Read.IsZero()); ask {
+			if guard.Turn != "" && own.held == nil {
 				var ok bool
-				if own, ok = x.take(name, journal.GuardEnd(&e.Unit, i), p); !ok {
+				if own, ok = x.take(guard.Turn, s.Index+len(s.Guarded()), p); !ok {
 					return // the report says not-started, or open if the unit had begun
 				}
 			}
 			var left bool
 			var err error
-			if left, answer, err = x.decide(ctx, e, guard, p, waited, gaveUp); err != nil {
-				x.fail(&e.Unit, i, fmt.Errorf("%s: %w", ch.Ref, err))
-				x.report(report, err, time.Since(began))
+			if left, answer, err = x.decide(ctx, guard, p, waited, gaveUp); err != nil {
+				x.failStep(s, fmt.Errorf("%s: %w", s.Ref, err), began)
 				return
 			}
 			if left {
@@ -416,66 +417,66 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place, waited 
 			}
 		}
 		result := migration.ChangeDone
-		if ch.Writes() {
+		if s.Writes() {
 			if x.work.Err() != nil {
 				return // the report says not-started, or open if the unit had begun
 			}
 			begun = true
-			report.Result = migration.ChangeOpen
+			s.ReportResult(migration.ChangeOpen)
 			var err error
 			var left bool
-			if result, left, err = writeDecided(ctx, x, e, i, p, waited, &answer); left && err == nil {
+			if result, left, err = writeDecided(ctx, x, s, p, waited, &answer); left && err == nil {
 				continue
 			}
 			if moved, ok := errors.AsType[*write.ChangedError](err); ok && moved.NoEffect {
-				if from := e.LeavesFrom(i); from >= 0 {
-					if err = x.leave(ctx, e, from, act.NotAsDecided(moved)); err == nil {
+				if from, can := s.LeavesFrom(); can {
+					if err = x.leave(ctx, from, act.NotAsDecided(moved)); err == nil {
 						continue
 					}
 				}
 			}
 			if err != nil {
-				x.fail(&e.Unit, i, err)
-				x.report(report, err, time.Since(began))
+				x.failStep(s, err, began)
 				return
 			}
 		}
-		conditions := x.r.After(e, i)
-		if ch.Verb != migration.Delete || !e.Steps[i].Made {
+		conditions := x.r.After(s)
+		if s.Verb != migration.Delete || !s.IsShown() {
 			// What an earlier process has deleted is looked after by the plan of now.
-			conditions = append(conditions, x.r.Job.Await(ch)...)
+			conditions = append(conditions, x.r.Job.Await(s.Change)...)
 		}
-		conditions = append(sees(x.r, e, i, conditions), conditions...)
+		conditions = append(sees(x.r, s, conditions), conditions...)
 		if len(conditions) > 0 {
 			limit := ctx
-			if !begun && journal.FirstWrite(e.Unit.Changes[i:]) >= 0 {
+			if _, more := s.NextWrite(); more && !begun {
 				limit = x.work // what is waited for is there for a write that will not be
 			}
-			err := x.waits(ch.Ref, func(tell func(string)) error {
-				return x.follow.unlessLeft(limit, e, i, func(limit context.Context) error {
-					return x.r.Nudging(limit, x.waiter, ch, func() error { return x.waiter.WaitTelling(limit, conditions, time.Now(), tell) })
+			err := x.waits(s.Ref, func(tell func(string)) error {
+				return x.follow.unlessLeft(limit, s, func(limit context.Context) error {
+					return x.r.Nudging(limit, x.waiter, s.Change, func() error { return x.waiter.WaitTelling(limit, conditions, time.Now(), tell) })
 				})
 			})
 			if err != nil {
-				x.fail(&e.Unit, i, fmt.Errorf("%s: %w", ch.Ref, err))
-				x.report(report, err, time.Since(began))
+				x.failStep(s, fmt.Errorf("%s: %w", s.Ref, err), began)
 				return
 			}
 			waited = time.Now()
 		}
-		x.recordEffects(ctx, e, i)
-		switch state := x.r.Recorder.StateOf(e, i); {
-		case ch.Writes() && state == journal.StepNotBegun:
+		x.recordEffects(ctx, s)
+		switch state := s.State(); {
+		case s.Writes() && state == journal.StepNotBegun:
 			// It was so already: this run has nothing to undo.
-			x.r.Recorder.SetState(e, i, journal.StepLeft)
-		case ch.Writes() && state == journal.StepUnknown:
-			x.r.Recorder.SetState(e, i, journal.StepFound)
+			s.SetState(journal.StepLeft)
+		case s.Writes() && state == journal.StepUnknown:
+			s.SetState(journal.StepFound)
 		default:
-			x.r.Recorder.SetState(e, i, journal.StepDone)
+			s.SetState(journal.StepDone)
 		}
-		report.Result, report.Seconds = result, Seconds(time.Since(began))
-		if ch.Writes() {
-			x.r.Log.Info(pastTense(ch.Verb, result), zap.String("object", ch.Ref.String()), zap.Float64("seconds", report.Seconds))
+		took := Seconds(time.Since(began))
+		s.ReportResult(result)
+		s.ReportSeconds(took)
+		if s.Writes() {
+			x.r.Log.Info(pastTense(s.Verb, result), zap.String("object", s.Ref.String()), zap.Float64("seconds", took))
 		}
 	}
 	x.end(e)
@@ -483,8 +484,8 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place, waited 
 
 // end is that of a unit with which nothing went wrong.
 func (x *Executor) end(e *journal.Entry) {
-	x.r.Recorder.Unload(e)
-	if x.r.Recorder.Complete(e) {
+	e.Unload()
+	if e.Complete() {
 		// Not in the unit's own slot: nothing waits for a mark.
 		x.units.Go(func() { x.r.Recorder.MarkDone(x.work, e.Chunk) })
 	}
@@ -494,34 +495,34 @@ func (x *Executor) end(e *journal.Entry) {
 
 // writeDecided makes one change. As often as the answer of the job is too old when a request is
 // to be sent, the job is asked again; left: the change is given up, with what belongs to it.
-func writeDecided(ctx context.Context, x *Executor, e *journal.Entry, i int, p *place, waited time.Time, answer *wait.Answer) (result string, left bool, err error) {
+func writeDecided(ctx context.Context, x *Executor, s journal.Step, p *place, waited time.Time, answer *wait.Answer) (result string, left bool, err error) {
 	var asks wait.Asks
 	for {
-		result, err = x.write(e, i, p, *answer)
+		result, err = x.write(s, p, *answer)
 		if !errors.Is(err, write.ErrOldDecision) {
 			return result, false, err
 		}
-		guard := e.GuardOf(i)
+		guard, _ := s.GuardedBy()
 		if old := asks.Again(*answer); old != nil {
-			return "", true, x.leave(ctx, e, guard, *tooOld(e.Unit.Changes[i].Ref, fmt.Errorf("%w; %w", old, err)))
+			return "", true, x.leave(ctx, guard, *tooOld(s.Ref, fmt.Errorf("%w; %w", old, err)))
 		}
-		if left, *answer, err = x.decide(ctx, e, guard, p, waited, false); left || err != nil {
+		if left, *answer, err = x.decide(ctx, guard, p, waited, false); left || err != nil {
 			return "", left, err
 		}
 	}
 }
 
 // write makes one change in a write slot. answer is the job's; zero if it was not asked.
-func (x *Executor) write(e *journal.Entry, i int, p *place, answer wait.Answer) (string, error) {
+func (x *Executor) write(s journal.Step, p *place, answer wait.Answer) (string, error) {
 	if p.room != x.slots {
 		x.slots <- struct{}{}
 		defer func() { <-x.slots }()
 	}
 	ctx := x.work
-	if !answer.Read.IsZero() && e.Decides(i) {
-		ctx = write.WithDecision(ctx, &write.Decision{Answer: answer, Once: e.Unit.Commit})
+	if !answer.Read.IsZero() && s.Decides() {
+		ctx = write.WithDecision(ctx, &write.Decision{Answer: answer, Once: s.Entry.Unit.Commit})
 	}
-	return x.r.Apply(ctx, e, i)
+	return x.r.Apply(ctx, s)
 }
 
 // await is a unit that writes nothing: it is in no journal.
@@ -532,9 +533,10 @@ func (x *Executor) await(ctx context.Context, u *migration.Unit) {
 		report := migration.ReportOf(ch, migration.ChangeDone)
 		err := x.waits(ch.Ref, func(tell func(string)) error { return x.waiter.WaitTelling(ctx, x.r.Job.Await(ch), began, tell) })
 		if err != nil {
-			x.fail(u, i, fmt.Errorf("%s: %w", ch.Ref, err))
+			x.fail(ch.Ref, fmt.Errorf("%s: %w", ch.Ref, err))
+			report.Result, report.Message = endOf(report.Result, err)
 		}
-		x.report(&report, err, time.Since(began))
+		report.Seconds = Seconds(time.Since(began))
 		x.reported(report)
 		if err != nil {
 			return
@@ -543,27 +545,30 @@ func (x *Executor) await(ctx context.Context, u *migration.Unit) {
 	x.step(1, u.ID)
 }
 
-func (x *Executor) report(report *migration.ChangeReport, err error, took time.Duration) {
-	report.Seconds = Seconds(took)
-	switch {
-	case err == nil:
-	case act.Ended(err):
-		if report.Result != migration.ChangeNotStarted {
-			report.Result = migration.ChangeOpen
-		}
-		report.Message = err.Error()
-	default:
-		report.Result, report.Message = migration.ChangeFailed, err.Error()
-	}
+// failStep records why a step failed that began then, and lets nothing new begin.
+func (x *Executor) failStep(s journal.Step, err error, began time.Time) {
+	x.fail(s.Ref, err)
+	s.Report(endOf(s.Result(), err))
+	s.ReportSeconds(Seconds(time.Since(began)))
 }
 
-// fail records why a unit failed, and lets nothing new begin.
-func (x *Executor) fail(u *migration.Unit, i int, err error) {
+// endOf is what a report says of a change that has failed, or that the end of the run cut off.
+func endOf(result string, err error) (_, message string) {
+	switch {
+	case !act.Ended(err):
+		result = migration.ChangeFailed
+	case result != migration.ChangeNotStarted:
+		result = migration.ChangeOpen
+	}
+	return result, err.Error()
+}
+
+// fail records why the unit of an object failed, and lets nothing new begin.
+func (x *Executor) fail(ref migration.Ref, err error) {
 	var cutOff *wait.CutOffError
 	var timeout *act.TimeoutError
 	// What was still waited for when the time ran out has a name, too.
 	if !act.Ended(err) || errors.As(err, &cutOff) && errors.As(err, &timeout) {
-		ref := u.Changes[i].Ref
 		finding := act.Advised(migration.Finding{Severity: migration.Error, Object: ref.String(), Problem: act.ProblemOf(ref, err)}, err)
 		x.r.Findings.Add(finding)
 		x.r.Log.Error("failed", zap.String("object", finding.Object), zap.String("problem", finding.Problem), zap.String("hint", finding.Advice().String()))
@@ -659,7 +664,7 @@ func DryRunRemaining(ctx context.Context, a *act.Actor, units []migration.Unit) 
 	journaled := map[string]bool{}
 	for _, e := range a.Recorder.Journal.Entries() {
 		journaled[e.Unit.ID] = true
-		if !e.Done && len(e.Reports) > 0 && e.Reports[0].Result == migration.ChangeNotStarted {
+		if reports := e.Reports(); !e.Done && len(reports) > 0 && reports[0].Result == migration.ChangeNotStarted {
 			open = append(open, &e.Unit)
 		}
 	}

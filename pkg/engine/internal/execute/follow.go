@@ -53,10 +53,9 @@ func (f *followed) expect(t Todo) {
 	}
 	for _, e := range t.Entries {
 		add(e.Unit.ID)
-		if last := lastWrite(e); last >= 0 && e.Steps[last].State == journal.StepLeft {
-			ch := &e.Unit.Changes[last]
+		if end, ok := e.LastWrite(); ok && end.State() == journal.StepLeft {
 			f.again[e] = slices.ContainsFunc(t.Units, func(u migration.Unit) bool {
-				return u.ID == e.Unit.ID && slices.ContainsFunc(u.Changes, func(of migration.Change) bool { return of.Verb == ch.Verb && of.Ref == ch.Ref })
+				return u.ID == e.Unit.ID && slices.ContainsFunc(u.Changes, func(of migration.Change) bool { return of.Verb == end.Verb && of.Ref == end.Ref })
 			})
 		}
 	}
@@ -81,24 +80,18 @@ func (f *followed) ended(id string, made, left bool) {
 
 // conclude tells those that wait for the unit what became of it.
 func (f *followed) conclude(e *journal.Entry) {
-	last := lastWrite(e)
-	f.abandon(&e.Unit, func(i int) bool { return len(e.Reports) > i && wasLeft(&e.Reports[i]) })
-	made := last < 0 || len(e.Reports) > last && !wasLeft(&e.Reports[last])
+	for _, s := range e.Steps() {
+		if wasLeft(s) {
+			f.abandon(s.Change)
+		}
+	}
+	end, writes := e.LastWrite()
+	made := !writes || end.Result() != "" && !wasLeft(end)
 	f.ended(e.Unit.ID, made, !made && !f.again[e])
 }
 
-// lastWrite is the index of the last change that writes, -1 if none does.
-func lastWrite(e *journal.Entry) int {
-	for i := len(e.Unit.Changes) - 1; i >= 0; i-- {
-		if e.Unit.Changes[i].Writes() {
-			return i
-		}
-	}
-	return -1
-}
-
-func wasLeft(report *migration.ChangeReport) bool {
-	return report.Result == migration.ChangeLeft || report.Result == migration.ChangeRolledBack
+func wasLeft(s journal.Step) bool {
+	return s.Result() == migration.ChangeLeft || s.Result() == migration.ChangeRolledBack
 }
 
 // await waits until all units that this one follows have ended; false if no more may
@@ -136,15 +129,11 @@ func (f *followed) lost(e *journal.Entry) bool {
 
 // leave leaves a unit that has lost its reason. The unit that it follows has said why.
 func (f *followed) leave(a *act.Actor, e *journal.Entry) {
-	a.Recorder.Mu.Lock()
-	for i := range e.Steps {
-		e.Steps[i].State = journal.StepLeft
-		e.Reports[i].Result, e.Reports[i].Message = migration.ChangeLeft, fmt.Sprintf("it follows from %s, which was left", e.Unit.Follows[0])
-		if len(e.Unit.Follows) > 1 {
-			e.Reports[i].Message = fmt.Sprintf("it follows from %s, of which one was left", migration.Count(len(e.Unit.Follows), "unit"))
-		}
+	why := fmt.Sprintf("it follows from %s, which was left", e.Unit.Follows[0])
+	if len(e.Unit.Follows) > 1 {
+		why = fmt.Sprintf("it follows from %s, of which one was left", migration.Count(len(e.Unit.Follows), "unit"))
 	}
-	a.Recorder.Mu.Unlock()
+	journal.Leave(e.Steps(), why)
 	a.Log.Info("not done: what it follows from was left", zap.String("unit", e.Unit.ID))
 }
 
@@ -164,35 +153,35 @@ func (f *followed) objectOf(ref migration.Ref) *leftObject {
 	return f.left[ref]
 }
 
-// abandon lets go those that wait for a change of the unit that was left.
-func (f *followed) abandon(u *migration.Unit, wasLeft func(i int) bool) {
+// abandon lets go those that wait for a change that was left.
+func (f *followed) abandon(ch *migration.Change) {
+	if !ch.Writes() {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i := range u.Changes {
-		if !u.Changes[i].Writes() || !wasLeft(i) {
-			continue
-		}
-		o := f.objectOf(u.Changes[i].Ref)
-		o.left = true
-		for cancel := range o.waiting {
-			(*cancel)(errLeft)
-		}
+	o := f.objectOf(ch.Ref)
+	o.left = true
+	for cancel := range o.waiting {
+		(*cancel)(errLeft)
 	}
 }
 
 // unlessLeft waits, for an Await before a guarded change only as long as no other unit has left
 // its change of the object: then nobody will do what is waited for, and the job is asked whether
 // the guarded change may be made without it.
-func (f *followed) unlessLeft(ctx context.Context, e *journal.Entry, i int, wait func(context.Context) error) error {
-	ch := &e.Unit.Changes[i]
-	next := i + max(0, journal.FirstWrite(e.Unit.Changes[i:]))
-	if ch.Verb != migration.Await || !e.Unit.Changes[next].Guard {
+func (f *followed) unlessLeft(ctx context.Context, s journal.Step, wait func(context.Context) error) error {
+	next, ok := s.NextWrite()
+	if !ok {
+		next = s
+	}
+	if s.Verb != migration.Await || !next.Guard {
 		return wait(ctx)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	f.mu.Lock()
-	o := f.objectOf(ch.Ref)
+	o := f.objectOf(s.Ref)
 	o.waiting[&cancel] = true
 	if o.left {
 		cancel(errLeft)

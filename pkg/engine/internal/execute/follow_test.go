@@ -13,8 +13,9 @@ import (
 func TestLost(t *testing.T) {
 	create, remove := migration.Change{Verb: migration.Create}, migration.Change{Verb: migration.Delete}
 	entry := func(last journal.StepState, result string, changes ...migration.Change) *journal.Entry {
-		e := &journal.Entry{Record: journal.Record{Unit: migration.Unit{ID: "reason", Changes: changes}}, Steps: make([]journal.Step, len(changes)), Reports: make([]migration.ChangeReport, len(changes))}
-		e.Steps[len(changes)-1].State, e.Reports[len(changes)-1].Result = last, result
+		e := journal.NewEntry(0, migration.Unit{ID: "reason", Changes: changes}, nil)
+		e.Step(len(changes) - 1).SetState(last)
+		e.Step(len(changes) - 1).ReportResult(result)
 		return e
 	}
 	for _, tc := range []struct {

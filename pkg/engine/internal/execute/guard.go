@@ -19,18 +19,19 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// decide asks the job about the guarded change i, and leaves it if its reason does not
+// decide asks the job about a guarded step, and leaves it if its reason does not
 // hold any more, or if an earlier process gave up a part of it.
-func (x *Executor) decide(ctx context.Context, e *journal.Entry, i int, p *place, waited time.Time, gaveUp bool) (left bool, answer wait.Answer, err error) {
+func (x *Executor) decide(ctx context.Context, s journal.Step, p *place, waited time.Time, gaveUp bool) (left bool, answer wait.Answer, err error) {
+	guarded := s.Guarded()
 	finding := &migration.Finding{
-		ID: "interrupted-change-undone", Severity: migration.Warning, Object: e.Unit.Changes[journal.GuardEnd(&e.Unit, i)-1].Ref.String(),
+		ID: "interrupted-change-undone", Severity: migration.Warning, Object: guarded[len(guarded)-1].Ref.String(),
 		Problem: "an interrupted run had begun it, and its reason does not hold any more: what was begun of it is undone",
 	}
 	if !gaveUp {
-		finding, answer, err = x.recheck(e, i, p, waited)
+		finding, answer, err = x.recheck(s, p, waited)
 	}
 	if err == nil && finding != nil {
-		err = x.leave(ctx, e, i, *finding)
+		err = x.leave(ctx, s, *finding)
 	}
 	return finding != nil, answer, err
 }
@@ -38,12 +39,11 @@ func (x *Executor) decide(ctx context.Context, e *journal.Entry, i int, p *place
 // recheck asks the job whether the reason for a guarded change still holds: nil if
 // it does. A unit that has waited gives up its place meanwhile, so that what it
 // reads delays nobody; the answer is then not older than a shared read.
-func (x *Executor) recheck(e *journal.Entry, i int, p *place, waited time.Time) (*migration.Finding, wait.Answer, error) {
-	ch := &e.Unit.Changes[i]
+func (x *Executor) recheck(s journal.Step, p *place, waited time.Time) (*migration.Finding, wait.Answer, error) {
 	rechecker, ok := x.r.Job.(migration.Rechecker)
 	if !ok {
 		return &migration.Finding{
-			ID: "not-checked", Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "not done: this version of the job cannot check whether the reason for it still holds",
+			ID: "not-checked", Severity: migration.Deferred, Object: s.Ref.String(), Problem: "not done: this version of the job cannot check whether the reason for it still holds",
 			Note: "Run the job with the version that began it.",
 		}, wait.Answer{}, nil
 	}
@@ -63,7 +63,7 @@ func (x *Executor) recheck(e *journal.Entry, i int, p *place, waited time.Time) 
 			p.leave()
 			p.room = x.checked
 		}
-		finding, answer, err := ask(x, rechecker, e, i, waited)
+		finding, answer, err := ask(x, rechecker, s, waited)
 		entered := p.held || p.take(x.work)
 		asking.leave()
 		if !entered {
@@ -73,27 +73,27 @@ func (x *Executor) recheck(e *journal.Entry, i int, p *place, waited time.Time) 
 		case x.work.Err() != nil:
 			return nil, answer, context.Cause(x.work)
 		case err != nil:
-			return notChecked(ch.Ref, err), answer, nil
+			return notChecked(s.Ref, err), answer, nil
 		case finding != nil || answer.Holds():
 			return finding, answer, nil
 		case answer.TooDear():
 			if err := asks.Again(answer); err != nil {
-				return tooOld(ch.Ref, err), answer, nil
+				return tooOld(s.Ref, err), answer, nil
 			}
 		default:
 			// Its turn came too late for the answer, since many others have theirs. --timeout ends
 			// it.
-			x.r.Log.Debug("checking again: its turn came too late", zap.String("object", ch.Ref.String()))
+			x.r.Log.Debug("checking again: its turn came too late", zap.String("object", s.Ref.String()))
 		}
 	}
 }
 
 // ask asks the job once, and again when it wants to answer later: each time about what is there
 // then. What it waits for is told among what the run waits for, and ends with the run.
-func ask(x *Executor, rechecker migration.Rechecker, e *journal.Entry, i int, waited time.Time) (finding *migration.Finding, answer wait.Answer, err error) {
+func ask(x *Executor, rechecker migration.Rechecker, s journal.Step, waited time.Time) (finding *migration.Finding, answer wait.Answer, err error) {
 	once := func() (later *migration.AskLaterError) {
 		f := wait.NewFresh(x.shared, x.waiter, waited)
-		finding, err = rechecker.Recheck(x.work, f, &e.Unit, i)
+		finding, err = rechecker.Recheck(x.work, f, &s.Entry.Unit, s.Index)
 		answer = f.Answer()
 		later, _ = errors.AsType[*migration.AskLaterError](err)
 		return later
@@ -102,7 +102,7 @@ func ask(x *Executor, rechecker migration.Rechecker, e *journal.Entry, i int, wa
 	if later == nil {
 		return finding, answer, err
 	}
-	_ = x.waits(e.Unit.Changes[i].Ref, func(func(string)) error {
+	_ = x.waits(s.Ref, func(func(string)) error {
 		for later != nil {
 			if err = k8sutil.Sleep(x.work, max(later.After, minLater)); err != nil {
 				return err
@@ -132,59 +132,50 @@ func tooOld(ref migration.Ref, err error) *migration.Finding {
 	}
 }
 
-// leave gives up the guarded change i and those that belong to it. What an earlier
+// leave gives up a guarded step and those that belong to it. What an earlier
 // process has made of them is undone.
-func (x *Executor) leave(ctx context.Context, e *journal.Entry, i int, f migration.Finding) error {
-	end := journal.GuardEnd(&e.Unit, i)
-	if err := x.retreat(ctx, e, i, end); err != nil {
+func (x *Executor) leave(ctx context.Context, s journal.Step, f migration.Finding) error {
+	steps := s.Guarded()
+	if err := x.retreat(ctx, steps); err != nil {
 		return err
 	}
-	x.r.Recorder.Mu.Lock()
-	for k := i; k < end; k++ {
-		e.Steps[k].State = journal.StepLeft
-		if e.Reports[k].Result != migration.ChangeRolledBack {
-			e.Reports[k].Result = migration.ChangeLeft
-		}
-		e.Reports[k].Message = f.Problem
-	}
-	x.r.Recorder.Mu.Unlock()
+	journal.Leave(steps, f.Problem)
 	x.r.Findings.Add(f)
 	x.r.Log.Warn("not done: its reason does not hold any more", zap.String("object", f.Object), zap.String("problem", f.Problem))
 	return nil
 }
 
-// retreat undoes those of the changes from i up to end that were begun, newest
-// first. What the journal calls done is marked as begun before: a process that goes on
-// after a kill would else take it for made, and make what comes after it.
-func (x *Executor) retreat(ctx context.Context, e *journal.Entry, i, end int) error {
-	var begun []int
+// retreat undoes those of the steps that were begun, newest first. What the journal calls done is
+// marked as begun before: a process that goes on after a kill would else take it for made, and make
+// what comes after it.
+func (x *Executor) retreat(ctx context.Context, steps []journal.Step) error {
+	var begun []journal.Step
 	done := false
-	for k := end - 1; k >= i; k-- {
-		ch, state := &e.Unit.Changes[k], x.r.Recorder.StateOf(e, k)
-		if !ch.Writes() || !state.Begun() {
+	for _, s := range slices.Backward(steps) {
+		state := s.State()
+		if !s.Writes() || !state.Begun() {
 			continue
 		}
-		begun = append(begun, k)
-		if state.IsDone() && !ch.Irreversible {
-			x.r.Recorder.SetState(e, k, journal.StepBegun)
+		begun = append(begun, s)
+		if state.IsDone() && !s.Irreversible {
+			s.SetState(journal.StepBegun)
 			done = true
 		}
 	}
 	if done {
-		if err := journal.MarkNow(ctx, x.r.Recorder, e.Chunk); err != nil {
+		if err := x.r.Recorder.MarkNow(ctx, steps[0].Entry.Chunk); err != nil {
 			return fmt.Errorf("cannot note that what was done of it is being undone: %w", err)
 		}
 	}
 	v := rollback.New(x.r, x.waiter, false)
-	for _, k := range begun {
-		ch := &e.Unit.Changes[k]
-		result, err := v.Change(ctx, e, k)
+	for _, s := range begun {
+		result, err := v.Change(ctx, s)
 		if err != nil {
 			return fmt.Errorf("cannot undo what was done of it: %w", err)
 		}
 		if result != "" {
-			e.Reports[k].Result = result
-			x.r.Log.Info("undone: "+string(ch.Verb), zap.String("object", ch.Ref.String()))
+			s.ReportResult(result)
+			x.r.Log.Info("undone: "+string(s.Verb), zap.String("object", s.Ref.String()))
 		}
 	}
 	return nil
@@ -206,12 +197,10 @@ func (x *Executor) leaveUnit(u *migration.Unit, moved *write.ChangedError) {
 
 // recordEffects notes what a controller made because of a change, so that a
 // rollback or an undo can tell it from what others made.
-func (x *Executor) recordEffects(ctx context.Context, e *journal.Entry, i int) {
-	x.r.Recorder.Mu.Lock()
-	effects := slices.Clone(e.Steps[i].Effects)
-	x.r.Recorder.Mu.Unlock()
+func (x *Executor) recordEffects(ctx context.Context, s journal.Step) {
+	effects := s.Effects()
 	since := time.Now()
-	for _, ref := range e.Pre[i].Absent {
+	for _, ref := range s.Pre().Absent {
 		if slices.ContainsFunc(effects, func(known journal.EffectMark) bool { return known.Ref == ref }) {
 			continue
 		}
@@ -232,17 +221,17 @@ func (x *Executor) recordEffects(ctx context.Context, e *journal.Entry, i int) {
 			return
 		}
 		if live := all[ref]; live != nil {
-			x.r.NoteMade(e, i, ref, live)
+			x.r.NoteMade(s, ref, live)
 		}
 	}
 }
 
 // sees is a condition that always holds, and notes what a controller makes because of a change as
 // soon as the watches of the other conditions show it: before anybody edits it.
-func sees(a *act.Actor, e *journal.Entry, i int, conditions []migration.Condition) []migration.Condition {
+func sees(a *act.Actor, s journal.Step, conditions []migration.Condition) []migration.Condition {
 	var watched []migration.Ref
 	var on []migration.Subject
-	for _, ref := range e.Pre[i].Absent {
+	for _, ref := range s.Pre().Absent {
 		if slices.ContainsFunc(conditions, func(c migration.Condition) bool { return slices.Contains(c.On, ref.Subject()) }) {
 			watched, on = append(watched, ref), append(on, ref.Subject())
 		}
@@ -253,7 +242,7 @@ func sees(a *act.Actor, e *journal.Entry, i int, conditions []migration.Conditio
 	return []migration.Condition{{On: on, Text: "what a controller makes", Eval: func(v migration.View) migration.Status {
 		for _, ref := range watched {
 			if live := v.Get(ref.Subject()); live != nil {
-				a.NoteMade(e, i, ref, live)
+				a.NoteMade(s, ref, live)
 			}
 		}
 		return migration.Status{State: migration.Met}
@@ -263,9 +252,9 @@ func sees(a *act.Actor, e *journal.Entry, i int, conditions []migration.Conditio
 // RecordLateEffects notes what controllers made only after the units had ended.
 func (x *Executor) RecordLateEffects(ctx context.Context) {
 	for _, e := range x.r.Recorder.Journal.Entries() {
-		for i := range e.Unit.Changes {
-			if len(e.Pre[i].Absent) > 0 && x.r.Recorder.StateOf(e, i).IsDone() {
-				x.recordEffects(ctx, e, i)
+		for _, s := range e.Steps() {
+			if len(s.Pre().Absent) > 0 && s.State().IsDone() {
+				x.recordEffects(ctx, s)
 			}
 		}
 	}

@@ -122,8 +122,8 @@ func (p *play) run(ctx context.Context, o Options, todo Todo) error {
 func (p *play) results() []string {
 	var all []string
 	for _, e := range p.a.Recorder.Journal.Entries() {
-		for i := range e.Reports {
-			all = append(all, fmt.Sprintf("%s:%s=%s", e.Reports[i].Verb, e.Reports[i].Name, e.Reports[i].Result))
+		for _, r := range e.Reports() {
+			all = append(all, fmt.Sprintf("%s:%s=%s", r.Verb, r.Name, r.Result))
 		}
 	}
 	for _, r := range p.waits {
@@ -404,12 +404,12 @@ func TestResumes(t *testing.T) {
 				u.Commit = tc.commit
 				e := actortest.Journaled(t, p.a, u)[0]
 				if tc.applied {
-					if _, err := p.a.Apply(t.Context(), e, 0); err != nil {
+					if _, err := p.a.Apply(t.Context(), e.Step(0)); err != nil {
 						t.Fatal(err)
 					}
 				}
 				for i, state := range tc.states {
-					e.Steps[i].State = journal.StepState(state)
+					e.Step(i).SetState(journal.StepState(state))
 				}
 				if err := p.run(t.Context(), Options{}, Todo{Entries: []*journal.Entry{e}}); err != nil {
 					t.Fatal(err)
@@ -434,7 +434,7 @@ func TestDryRunRemaining(t *testing.T) {
 	a := actortest.New(api, &enginetest.Job{})
 	entries := actortest.Journaled(t, a, unit(creating("done")), unit(creating("begun")), unit(creating("journaled")))
 	entries[0].Done = true
-	entries[1].Reports[0].Result = migration.ChangeFailed
+	entries[1].Step(0).ReportResult(migration.ChangeFailed)
 	for _, name := range []string{"done", "begun", "journaled", "planned", "awaits"} {
 		api.Fail(enginetest.Fault{Verb: "create", Name: name, Err: forbidden})
 	}
@@ -528,7 +528,7 @@ func TestEffectsAreNoted(t *testing.T) {
 					x.RecordLateEffects(t.Context())
 					x.RecordLateEffects(t.Context())
 				}
-				got := e.Steps[0].Effects
+				got := e.Step(0).Effects()
 				if len(got) != tc.noted || len(got) > 0 && ((got[0].Hash != "") != tc.hash || got[0].Theirs != tc.theirs) ||
 					tc.seen && got[0].Hash == patch.Hash(api.Live(broker), nil) {
 					t.Errorf("%s: %v", tc.reason, got)

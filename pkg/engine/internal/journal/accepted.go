@@ -22,12 +22,12 @@ type accepted struct {
 func Accept(ctx context.Context, s *Store, j *Journal) error {
 	var left accepted
 	for _, e := range j.Entries() {
-		for i := range e.Reports {
-			if r := e.Reports[i].Result; r != migration.ChangeNotRestored && r != migration.ChangeProtected {
+		for _, s := range e.Steps() {
+			if r := s.Result(); r != migration.ChangeNotRestored && r != migration.ChangeProtected {
 				continue
 			}
 			if left.Count++; left.Count <= acceptedObjects {
-				left.Objects = append(left.Objects, e.Unit.Changes[i].Ref.String())
+				left.Objects = append(left.Objects, s.Ref.String())
 			}
 		}
 	}

@@ -57,16 +57,16 @@ func oneChunk(entries []*Entry) int {
 func (e *Entry) marksSize() int {
 	uid, hash := types.UID(strings.Repeat("u", 36)), strings.Repeat("h", 32)
 	m := Marks{Effects: map[int][]EffectMark{}, Unusable: map[int]types.UID{}, RecreatedAs: map[int]types.UID{}}
-	for i := range e.Unit.Changes {
+	for i, s := range e.Steps() {
 		m.Steps += string(rune(StepDone))
 		m.Hashes = append(m.Hashes, hash)
-		if e.Unit.Changes[i].Verb == migration.Delete {
+		switch s.Verb {
+		case migration.Delete:
 			m.Unusable[i] = uid
-		}
-		if e.Unit.Changes[i].Verb == migration.Recreate {
+		case migration.Recreate:
 			m.RecreatedAs[i] = uid
 		}
-		for _, ref := range e.Pre[i].Absent {
+		for _, ref := range s.Pre().Absent {
 			m.Effects[i] = append(m.Effects[i], EffectMark{Ref: ref, UID: uid, Hash: hash})
 		}
 	}
@@ -101,7 +101,8 @@ func (s *Store) appendChunk(ctx context.Context, j *Journal, entries []*Entry) e
 	}
 	s.keep(j.Run, true) // whatever the answer will be
 	index := len(j.All())
-	c := &Chunk{index: index, Name: s.chunkName(j.Run, index), entries: entries, Left: len(entries)}
+	c := &Chunk{index: index, Name: s.chunkName(j.Run, index), entries: entries}
+	c.left.Store(int32(len(entries)))
 	c.begun = c.ahead(entries[0].Seq)
 	pieces := divide(packed, room(entries))
 	c.parts = len(pieces) - 1

@@ -49,12 +49,12 @@ func full(t *testing.T, units, changes, packed int) []*Entry {
 // know makes all known of the entries that there can be.
 func know(entries []*Entry) {
 	for _, e := range entries {
-		e.Unusable = map[int]types.UID{}
-		for i := range e.Steps {
-			e.Unusable[i] = types.UID(strings.Repeat("u", 36))
-			e.Steps[i] = Step{State: StepDone, hash: strings.Repeat("h", 32)}
+		e.unusable = map[int]types.UID{}
+		for i := range e.known {
+			e.unusable[i] = types.UID(strings.Repeat("u", 36))
+			e.known[i] = known{state: StepDone, hash: strings.Repeat("h", 32)}
 			for _, ref := range e.Pre[i].Absent {
-				e.Steps[i].Effects = append(e.Steps[i].Effects, EffectMark{Ref: ref, UID: types.UID(strings.Repeat("u", 36)), Hash: strings.Repeat("h", 32)})
+				e.known[i].effects = append(e.known[i].effects, EffectMark{Ref: ref, UID: types.UID(strings.Repeat("u", 36)), Hash: strings.Repeat("h", 32)})
 			}
 		}
 	}
@@ -87,11 +87,11 @@ func TestMarksFit(t *testing.T) {
 				t.Errorf("%s: %d chunks, want %d", tc.reason, got, tc.chunks)
 			}
 			for _, c := range j.All()[1:] {
-				if err := s.Mark(t.Context(), c.Name, c.marks()); err != nil {
+				if err := s.Mark(t.Context(), c.Name, c.Marks()); err != nil {
 					t.Errorf("%s: %v", tc.reason, err)
 				}
 			}
-			if err := s.Enter(t.Context(), j, PhaseDone, j.All()[0].marks()); err != nil {
+			if err := s.Enter(t.Context(), j, PhaseDone, j.All()[0].Marks()); err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
 			read := s.mustLoad(t, PhaseDone).Entries()
@@ -99,7 +99,7 @@ func TestMarksFit(t *testing.T) {
 				t.Fatalf("%d units", len(read))
 			}
 			for n, e := range read {
-				if diff := cmp.Diff(entries[n].Steps, e.Steps, cmp.AllowUnexported(Step{})); diff != "" {
+				if diff := cmp.Diff(entries[n].known, e.known, cmp.AllowUnexported(known{})); diff != "" {
 					t.Fatalf("%s (-want +got):\n%s", tc.reason, diff)
 				}
 			}
@@ -121,10 +121,10 @@ func TestFullJournalOfAnEarlierBuild(t *testing.T) {
 		reason string
 		// left is what an earlier build has left for marks.
 		left int
-		want Step
+		want known
 	}{
-		{"states are the last to go", 200 << 10, Step{State: StepDone}},
-		{"and without room for them, what was marked before stays", 100, Step{State: StepUnknown}},
+		{"states are the last to go", 200 << 10, known{state: StepDone}},
+		{"and without room for them, what was marked before stays", 100, known{state: StepUnknown}},
 	} {
 		secret, err := s.Secrets.Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
@@ -141,10 +141,10 @@ func TestFullJournalOfAnEarlierBuild(t *testing.T) {
 			t.Fatal(err)
 		}
 		know(entries)
-		if err := s.Enter(t.Context(), j, PhaseDone, j.All()[0].marks()); err != nil {
+		if err := s.Enter(t.Context(), j, PhaseDone, j.All()[0].Marks()); err != nil {
 			t.Fatalf("%s: %v", tc.reason, err)
 		}
-		if diff := cmp.Diff(tc.want, s.mustLoad(t, PhaseDone).Entries()[0].Steps[0], cmp.AllowUnexported(Step{})); diff != "" {
+		if diff := cmp.Diff(tc.want, s.mustLoad(t, PhaseDone).Entries()[0].known[0], cmp.AllowUnexported(known{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 		}
 	}

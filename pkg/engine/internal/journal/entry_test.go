@@ -22,18 +22,26 @@ func entryWith(states, made string, changes ...migration.Change) *Entry {
 	e := &Entry{Record: Record{Unit: migration.Unit{ID: "u", Changes: changes}, Pre: make([]Preimage, len(changes))}, Chunk: &Chunk{}}
 	e.Chunk.entries = []*Entry{e}
 	for i := range changes {
-		e.Steps = append(e.Steps, Step{State: StepState(states[i]), Made: made[i] == '+'})
-		e.Reports = append(e.Reports, migration.ReportOf(&changes[i], migration.ChangeNotStarted))
+		e.known = append(e.known, known{state: StepState(states[i]), made: made[i] == '+'})
+		e.reports = append(e.reports, migration.ReportOf(&changes[i], migration.ChangeNotStarted))
 	}
 	return e
 }
 
 func states(e *Entry) string {
 	all := ""
-	for _, s := range e.Steps {
-		all += string(rune(s.State))
+	for _, s := range e.Steps() {
+		all += string(rune(s.State()))
 	}
 	return all
+}
+
+// indexOf is the index of a step, -1 if there is none.
+func indexOf(s Step, ok bool) int {
+	if !ok {
+		return -1
+	}
+	return s.Index
 }
 
 func TestGuards(t *testing.T) {
@@ -44,9 +52,9 @@ func TestGuards(t *testing.T) {
 		migration.Change{Verb: migration.Create, Ref: enginetest.Ref("Thing", "a")}, migration.Change{Verb: migration.Await, Ref: enginetest.Ref("Thing", "a")},
 		guarded(migration.Patch, "b"), migration.Change{Verb: migration.Delete, Ref: enginetest.Ref("Thing", "b")}, guarded(migration.Delete, "c"), migration.Change{Verb: migration.Create, Ref: enginetest.Ref("Thing", "d")})
 	var of, end []int
-	for i := range e.Unit.Changes {
-		of = append(of, e.GuardOf(i))
-		end = append(end, GuardEnd(&e.Unit, i))
+	for i, s := range e.Steps() {
+		of = append(of, indexOf(s.GuardedBy()))
+		end = append(end, i+len(s.Guarded()))
 	}
 	if diff := cmp.Diff([]int{-1, -1, 2, 2, 4, 4}, of); diff != "" {
 		t.Errorf("what a change belongs to (-want +got):\n%s", diff)
@@ -63,8 +71,8 @@ func TestDeletes(t *testing.T) {
 	e := &Entry{Record: Record{Unit: u}}
 	var got, of []int
 	var goes []bool
-	for i := range u.Changes {
-		got, of, goes = append(got, Deletes(&u, i)), append(of, e.DeletionOf(i)), append(goes, e.Goes(i))
+	for _, s := range e.Steps() {
+		got, of, goes = append(got, indexOf(s.DeletedBy())), append(of, indexOf(s.Deletion())), append(goes, s.Goes())
 	}
 	if diff := cmp.Diff([]int{2, 4, 2, -1, 4}, got); diff != "" {
 		t.Errorf("what deletes it (-want +got):\n%s", diff)
@@ -95,7 +103,7 @@ func TestUndecided(t *testing.T) {
 			e := entryWith(tc.states, tc.made, migration.Change{Verb: migration.Create, Ref: enginetest.Ref("Thing", "a")},
 				migration.Change{Verb: migration.Patch, Ref: enginetest.Ref("Thing", "b"), Guard: true}, migration.Change{Verb: migration.Delete, Ref: enginetest.Ref("Thing", "b")})
 			e.Read = true
-			ask, gaveUp := (&Recorder{}).Undecided(e, 1)
+			ask, gaveUp := e.Step(1).undecided()
 			if ask != tc.ask || gaveUp != tc.gaveUp {
 				t.Errorf("%s: ask %t, gave up %t", tc.reason, ask, gaveUp)
 			}
@@ -124,7 +132,7 @@ func TestUndecidedOfWhatIsReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := entryWith("??", tc.made, tc.changes...)
 			e.Read, e.Unit.Commit = true, tc.commit
-			if ask, gaveUp := (&Recorder{}).Undecided(e, 0); ask != tc.ask || gaveUp {
+			if ask, gaveUp := e.Step(0).undecided(); ask != tc.ask || gaveUp {
 				t.Errorf("ask %t, gave up %t", ask, gaveUp)
 			}
 		})
@@ -139,8 +147,8 @@ func TestRecreation(t *testing.T) {
 		{Verb: migration.Recreate, Ref: orders}, {Verb: migration.Patch, Ref: orders}, {Verb: migration.Create, Ref: other},
 	}}
 	var got []int
-	for i := range u.Changes {
-		got = append(got, RecreationOf(&u, i))
+	for _, s := range NewEntry(0, u, nil).Steps() {
+		got = append(got, indexOf(s.Recreation()))
 	}
 	// What comes before the recreation is overtaken by it; what follows is not.
 	if diff := cmp.Diff([]int{4, -1, 4, -1, -1, -1, -1}, got); diff != "" {
@@ -165,7 +173,7 @@ func TestRecreated(t *testing.T) {
 		"Nothing": {nil, nil, "gone"},
 	} {
 		e := NewEntry(0, migration.Unit{Changes: []migration.Change{{Verb: migration.Delete, Ref: a}, {Verb: migration.Recreate, Ref: a, Object: tc.given}}}, []Preimage{{Object: tc.found}, {}})
-		got := e.Recreated(1)
+		got := e.Step(1).Recreated()
 		if enginetest.Value(got) != tc.want || got != nil && got.GetUID() != "" {
 			t.Errorf("%s: %v", name, got)
 		}
@@ -215,7 +223,7 @@ func TestReportEarlier(t *testing.T) {
 		e.Done = tc.ended
 		e.ReportEarlier()
 		var got []string
-		for _, r := range e.Reports {
+		for _, r := range e.Reports() {
 			got = append(got, r.Result)
 		}
 		if diff := cmp.Diff(tc.want, got); diff != "" {

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -70,71 +71,6 @@ const (
 	undoneAhead = 50
 )
 
-// IsDone says whether nothing is left to do for the change.
-func (s StepState) IsDone() bool { return s == StepDone || s == StepFound }
-
-// IsProven says whether it is known that this job made the change, if it was made.
-func (s StepState) IsProven() bool {
-	return s != StepUnknown && s != StepFound && s != StepRevertingUnproven
-}
-
-// IsReverting says whether a rollback has begun to undo the change.
-func (s StepState) IsReverting() bool { return s == StepReverting || s == StepRevertingUnproven }
-
-// Begun says whether a request was, or may have been, sent for the change.
-func (s StepState) Begun() bool { return s != StepNotBegun && s != StepLeft }
-
-func (e *Entry) marks() Marks {
-	m := Marks{Unusable: maps.Clone(e.Unusable), RecreatedAs: maps.Clone(e.RecreatedAs), Kept: e.Kept}
-	for i := range e.Steps {
-		s := &e.Steps[i]
-		m.Steps += string(rune(s.State))
-		if s.hash != "" && m.Hashes == nil {
-			m.Hashes = make([]string, len(e.Steps))
-		}
-		if s.hash != "" {
-			m.Hashes[i] = s.hash
-		}
-		if len(s.Effects) > 0 {
-			if m.Effects == nil {
-				m.Effects = map[int][]EffectMark{}
-			}
-			m.Effects[i] = s.Effects
-		}
-	}
-	return m
-}
-
-// known says whether there is anything to mark.
-func (e *Entry) known() bool {
-	return len(e.Unusable) > 0 || slices.ContainsFunc(e.Steps, func(s Step) bool { return s.State != StepNotBegun && s.State != StepUnknown })
-}
-
-func (e *Entry) readMarks(m Marks) error {
-	if len(m.Steps) != len(e.Unit.Changes) {
-		return fmt.Errorf("the number of marks of unit %d is %d, want %d", e.Seq, len(m.Steps), len(e.Unit.Changes))
-	}
-	e.Done, e.Unusable, e.RecreatedAs, e.Kept = true, m.Unusable, m.RecreatedAs, m.Kept
-	for i := range e.Steps {
-		s := &e.Steps[i]
-		s.State = StepState(m.Steps[i])
-		if len(m.Hashes) > i {
-			s.hash = m.Hashes[i]
-		}
-		s.Effects = m.Effects[i]
-		if s.State != StepDone && s.State != StepLeft && s.State != StepFound {
-			e.Done = false
-		}
-		if s.State == StepNotBegun && e.mayHaveBegun() {
-			s.State = StepUnknown // it was so when the mark was written
-		}
-	}
-	return nil
-}
-
-// mayHaveBegun says whether an earlier process may have begun the entry.
-func (e *Entry) mayHaveBegun() bool { return e.Seq < e.Chunk.begun }
-
 // Chunk is one Secret of the journal (with further ones, if it is too large).
 type Chunk struct {
 	index   int
@@ -147,9 +83,12 @@ type Chunk struct {
 	// Created is when the API server stored it: what is older is none of its
 	// changes' doing.
 	Created metav1.Time
-	// Left are the entries that are not done yet, in this process' view.
-	Left int
+	// left is how many entries are not done yet, in this process' view.
+	left atomic.Int32
 }
+
+// AllDone says whether nothing of the chunk is left to make.
+func (c *Chunk) AllDone() bool { return c.left.Load() == 0 }
 
 // Journal of one run. The pre-images of a chunk are durable before the first
 // change it covers; marks of what is done may lag behind what is done.
@@ -560,12 +499,12 @@ func (s *Store) readChunk(h Header, index int, secret *corev1.Secret, byName map
 	}
 	c.entries = make([]*Entry, len(records))
 	for n := range records {
-		e := &Entry{Record: records[n], Chunk: c, Read: true, Steps: make([]Step, len(records[n].Unit.Changes))}
+		e := &Entry{Record: records[n], Chunk: c, Read: true, known: make([]known, len(records[n].Unit.Changes))}
 		c.entries[n] = e
-		for i := range e.Steps {
-			e.Steps[i].State = StepNotBegun
+		for i := range e.known {
+			e.known[i].state = StepNotBegun
 			if e.mayHaveBegun() {
-				e.Steps[i].State = StepUnknown
+				e.known[i].state = StepUnknown
 			}
 		}
 		if m, ok := all[e.Seq]; ok {
@@ -574,15 +513,15 @@ func (s *Store) readChunk(h Header, index int, secret *corev1.Secret, byName map
 			}
 		} else if hashes, ok := done[e.Seq]; ok {
 			e.Done = true
-			for i := range e.Steps {
-				e.Steps[i].State = StepDone
+			for i := range e.known {
+				e.known[i].state = StepDone
 				if i < len(hashes) {
-					e.Steps[i].hash = hashes[i]
+					e.known[i].hash = hashes[i]
 				}
 			}
 		}
 		if !e.Done {
-			c.Left++
+			c.left.Add(1)
 		}
 	}
 	return c, nil
@@ -611,10 +550,9 @@ func readRecords(format int, raw []byte) ([]Record, error) {
 	}
 	for n := range records {
 		e := Entry{Record: records[n]}
-		for i := range e.Unit.Changes {
-			ch := &e.Unit.Changes[i]
-			if ch.Verb == migration.Create && e.DeletionOf(i) >= 0 && !former[n].Unit.Changes[i].Replaces {
-				ch.Verb = migration.Recreate
+		for i, s := range e.Steps() {
+			if _, deleted := s.Deletion(); deleted && s.Verb == migration.Create && !former[n].Unit.Changes[i].Replaces {
+				s.Verb = migration.Recreate
 			}
 		}
 	}
@@ -754,16 +692,6 @@ func (s *Store) Enter(ctx context.Context, j *Journal, p Phase, known map[int]Ma
 	j.Phase = p
 	s.keep(j.Run, open)
 	return nil
-}
-
-func (c *Chunk) marks() map[int]Marks {
-	known := map[int]Marks{}
-	for _, e := range c.entries {
-		if e.known() {
-			known[e.Seq] = e.marks()
-		}
-	}
-	return known
 }
 
 func (s *Store) patch(ctx context.Context, name string, p Phase, data map[string][]byte) error {

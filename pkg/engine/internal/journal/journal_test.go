@@ -71,20 +71,19 @@ func TestMarksRoundTrip(t *testing.T) {
 	}}
 	e := NewEntry(0, u, make([]Preimage, len(u.Changes)))
 	last := NewEntry(1, migration.Unit{ID: "last", Changes: u.Changes[:1]}, make([]Preimage, 1))
-	last.Last = true
+	last.ComeLast()
 	if err := s.Append(t.Context(), j, []*Entry{e, last}); err != nil {
 		t.Fatal(err)
 	}
-	want := []Step{
-		{State: StepDone, hash: "h0"}, {State: StepDone},
-		{State: StepBegun, Effects: []EffectMark{{Ref: enginetest.Ref("Broker", "default"), UID: "uid", Hash: "hash"}, {Ref: enginetest.Ref("Broker", "theirs"), UID: "other", Theirs: true}}},
-		{State: StepReverting}, {State: StepLeft},
+	want := []known{
+		{state: StepDone, hash: "h0"}, {state: StepDone},
+		{state: StepBegun, effects: []EffectMark{{Ref: enginetest.Ref("Broker", "default"), UID: "uid", Hash: "hash"}, {Ref: enginetest.Ref("Broker", "theirs"), UID: "other", Theirs: true}}},
+		{state: StepReverting}, {state: StepLeft},
 	}
-	e.Steps = slices.Clone(want)
-	rec := &Recorder{}
-	rec.SetUnusable(e, 3, "recreated")
-	rec.SetUnusable(last, 0, "recreated too") // of a unit of which nothing else is known
-	if err := s.Enter(t.Context(), j, PhaseRollback, e.Chunk.marks()); err != nil {
+	e.known = slices.Clone(want)
+	e.Step(3).SetUnusable("recreated")
+	last.Step(0).SetUnusable("recreated too") // of a unit of which nothing else is known
+	if err := s.Enter(t.Context(), j, PhaseRollback, e.Chunk.Marks()); err != nil {
 		t.Fatal(err)
 	}
 	read := s.mustLoad(t, PhaseRollback)
@@ -92,27 +91,27 @@ func TestMarksRoundTrip(t *testing.T) {
 		t.Errorf("header (-want +got):\n%s", diff)
 	}
 	got := read.Entries()
-	allow := cmp.AllowUnexported(Step{})
-	if diff := cmp.Diff(want, got[0].Steps, allow); diff != "" {
+	allow := cmp.AllowUnexported(known{})
+	if diff := cmp.Diff(want, got[0].known, allow); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if diff := cmp.Diff([]map[int]types.UID{{3: "recreated"}, {0: "recreated too"}}, []map[int]types.UID{got[0].Unusable, got[1].Unusable}); diff != "" {
+	if diff := cmp.Diff([]map[int]types.UID{{3: "recreated"}, {0: "recreated too"}}, []map[int]types.UID{got[0].unusable, got[1].unusable}); diff != "" {
 		t.Errorf("objects that are deleted once more (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(u, got[0].Unit); diff != "" {
 		t.Errorf("the unit (-want +got):\n%s", diff)
 	}
-	if got[0].Done || !got[0].Read || got[0].Last || !got[1].Last || read.chunks[0].Left != 2 {
-		t.Errorf("done %t, read %t, last %t and %t, left %d", got[0].Done, got[0].Read, got[0].Last, got[1].Last, read.chunks[0].Left)
+	if got[0].Done || !got[0].Read || got[0].Last || !got[1].Last || read.chunks[0].left.Load() != 2 {
+		t.Errorf("done %t, read %t, last %t and %t, left %d", got[0].Done, got[0].Read, got[0].Last, got[1].Last, read.chunks[0].left.Load())
 	}
-	for i := range e.Steps {
-		e.Steps[i].State = StepDone
+	for i := range e.known {
+		e.known[i].state = StepDone
 	}
-	e.Steps[4].State = StepLeft
-	if err := s.Mark(t.Context(), e.Chunk.Name, e.Chunk.marks()); err != nil {
+	e.known[4].state = StepLeft
+	if err := s.Mark(t.Context(), e.Chunk.Name, e.Chunk.Marks()); err != nil {
 		t.Fatal(err)
 	}
-	if read = s.mustLoad(t, PhaseRollback); !read.Entries()[0].Done || read.chunks[0].Left != 1 {
+	if read = s.mustLoad(t, PhaseRollback); !read.Entries()[0].Done || read.chunks[0].left.Load() != 1 {
 		t.Error("a unit is done when each change is done or left")
 	}
 }
@@ -250,10 +249,10 @@ func TestFormat1(t *testing.T) {
 	format1(t, s, 1)
 	j := s.mustLoad(t, PhaseForward)
 	got := j.Entries()
-	if len(got) != 2 || !got[0].Done || states(got[0]) != "dd" || got[0].Steps[0].hash != "hash-of-a" || got[0].Steps[1].hash != "" {
+	if len(got) != 2 || !got[0].Done || states(got[0]) != "dd" || got[0].known[0].hash != "hash-of-a" || got[0].known[1].hash != "" {
 		t.Errorf("the unit that is done: %+v", got[0])
 	}
-	if got[1].Done || states(got[1]) != "?" || j.chunks[0].begun != math.MaxInt || j.chunks[0].Left != 1 {
+	if got[1].Done || states(got[1]) != "?" || j.chunks[0].begun != math.MaxInt || j.chunks[0].left.Load() != 1 {
 		t.Errorf("the unit that is not: %+v", got[1])
 	}
 	if got[1].Pre[0].Object == nil {

@@ -31,9 +31,9 @@ func (j *Journal) Forget() bool {
 // RolledBack notes what a rollback has restored, so that an undo of what was kept leaves it.
 func (j *Journal) RolledBack() {
 	for _, e := range j.Entries() {
-		for i := range e.Reports {
-			if !e.Kept && e.Reports[i].Result == migration.ChangeRolledBack {
-				e.Steps[i].State = StepLeft
+		for _, s := range e.Steps() {
+			if !e.Kept && s.Result() == migration.ChangeRolledBack {
+				s.SetState(StepLeft)
 			}
 		}
 	}

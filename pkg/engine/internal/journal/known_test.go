@@ -52,7 +52,7 @@ func TestBegun(t *testing.T) {
 		if got := e.AnyBegun(); got != tc.any {
 			t.Errorf("%s: %s: any begun: %t", name, tc.reason, got)
 		}
-		if got := (&Recorder{}).HasBegun(e); got != tc.has {
+		if got := e.HasBegun(); got != tc.has {
 			t.Errorf("%s: %s: has begun: %t", name, tc.reason, got)
 		}
 		if got := e.AnyLeft(); got != tc.left {
@@ -79,7 +79,7 @@ func TestRestoredUID(t *testing.T) {
 				t.Errorf("%s: got %t", uid, got)
 			}
 		}
-		rec.Unload(e)
+		e.Unload()
 	}
 	if rec.NextSeq() != e.Seq+1 || (&Recorder{}).NextSeq() != 0 {
 		t.Error("the next unit comes after the last one")

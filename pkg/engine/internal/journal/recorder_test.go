@@ -50,7 +50,7 @@ func TestGoesOn(t *testing.T) {
 			for _, w := range tc.wanted {
 				wanted[w] = &migration.Change{}
 			}
-			got := (&Recorder{}).Continues(e, wanted, tc.follows, map[string]bool{"other": tc.begun})
+			got := e.goOn(wanted, tc.follows, map[string]bool{"other": tc.begun})
 			if got != tc.want || states(e) != tc.wantStates {
 				t.Errorf("%s: goes on: %t, steps %s; want %t, %s", tc.reason, got, states(e), tc.want, tc.wantStates)
 			}
@@ -87,7 +87,7 @@ func TestMade(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := entryWith("?", "+", migration.Change{Verb: migration.Create, Ref: enginetest.Ref("Thing", "a"), Object: planned})
-			e.Steps[0].hash = tc.hash
+			e.known[0].hash = tc.hash
 			rec := &Recorder{Ignored: map[string]bool{enginetest.Names.Mark(): true}, Journals: &Store{Names: enginetest.Names}, Journal: &Journal{Header: Header{Run: "run-1"}, chunks: []*Chunk{e.Chunk}}}
 			if got := rec.Made(tc.live); got != tc.want {
 				t.Errorf("%s: got %t", tc.reason, got)
@@ -135,9 +135,10 @@ func TestComplete(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := entryWith("d", "+", migration.Change{Verb: migration.Create, Ref: enginetest.Ref("Thing", "a")})
-			e.Unit.Commit, e.Chunk.index, e.Chunk.Left = tc.commit, tc.index, tc.left
-			if got := (&Recorder{}).Complete(e); got != tc.marked || !e.Done || e.Chunk.Left != tc.left-1 {
-				t.Errorf("%s: marked %t, done %t, left %d", tc.reason, got, e.Done, e.Chunk.Left)
+			e.Unit.Commit, e.Chunk.index = tc.commit, tc.index
+			e.Chunk.left.Store(int32(tc.left))
+			if got := e.Complete(); got != tc.marked || !e.Done || int(e.Chunk.left.Load()) != tc.left-1 {
+				t.Errorf("%s: marked %t, done %t, left %d", tc.reason, got, e.Done, e.Chunk.left.Load())
 			}
 		})
 	}
@@ -148,7 +149,7 @@ func TestComplete(t *testing.T) {
 func TestChangedIn(t *testing.T) {
 	of := func(state StepState, result, namespace string) *Entry {
 		e := entryWith(string(rune(state)), "-", migration.Change{Verb: migration.Delete, Ref: enginetest.Ref("Thing", "a")})
-		e.Reports[0].Result, e.Reports[0].Namespace = result, namespace
+		e.reports[0].Result, e.reports[0].Namespace = result, namespace
 		return e
 	}
 	c := &Chunk{entries: []*Entry{

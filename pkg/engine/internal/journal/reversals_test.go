@@ -22,8 +22,8 @@ func TestReversals(t *testing.T) {
 	if got := Reversals(e); len(got) != 0 {
 		t.Errorf("nothing has begun: %+v", got)
 	}
-	for i := range e.Steps[:4] {
-		e.Steps[i].State = StepDone
+	for _, s := range e.Steps()[:4] {
+		s.SetState(StepDone)
 	}
 	var got []string
 	for _, ch := range Reversals(e) {

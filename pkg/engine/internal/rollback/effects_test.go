@@ -40,7 +40,7 @@ func (w *world) controller(after time.Duration, value string, times int) {
 // recorded notes what the controller has made, as a run does when the unit ends.
 func (w *world) recorded() {
 	made := w.api.Put(enginetest.Make("Broker", "default", "made"))
-	w.e.Steps[0].Effects = []journal.EffectMark{{Ref: broker, UID: made.GetUID(), Hash: patch.Hash(made, nil)}}
+	w.e.Step(0).NoteEffect(journal.EffectMark{Ref: broker, UID: made.GetUID(), Hash: patch.Hash(made, nil)})
 }
 
 // TestEffects holds what becomes of an object that a controller makes because of a change.
@@ -119,14 +119,14 @@ func TestEffects(t *testing.T) {
 		"Unproven": {
 			reason: "without proof of the change, there is a warning, and the journal says so", since: func(w *world) {
 				w.recorded()
-				w.a.Recorder.SetState(w.e, 0, journal.StepUnknown)
+				w.e.Step(0).SetState(journal.StepUnknown)
 			}, want: result{A: "old", Reports: []string{"rolled-back"}, Unproven: 1, Findings: []migration.Severity{warning}}, mark: "R",
 		},
 		"Killed": {
 			reason: "a rollback that was killed between the two goes on with what the controller made", since: func(w *world) {
 				w.recorded()
 				w.api.Edit(a, enginetest.Set("old"))
-				w.a.Recorder.SetState(w.e, 0, journal.StepReverting)
+				w.e.Step(0).SetState(journal.StepReverting)
 			}, want: result{A: "old", Reports: []string{"rolled-back"}}, mark: "",
 		},
 		"NotInForce": {
@@ -197,7 +197,7 @@ func TestEffects(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if state := stored.Entries()[0].Steps[0].State; state.IsReverting() {
+				if state := stored.Entries()[0].Step(0).State(); state.IsReverting() {
 					mark = string(rune(state))
 				}
 				if mark != tc.mark {
@@ -279,7 +279,7 @@ func TestProtectorIsAskedAgain(t *testing.T) {
 }
 
 // careless makes the object as it is now that which the run has created.
-func (w *world) careless() { w.a.Recorder.SetHash(w.e, 1, w.api.Live(b)) }
+func (w *world) careless() { w.a.Recorder.SetHash(w.e.Step(1), w.api.Live(b)) }
 
 // TestReplaced holds what becomes of an object of an interrupted run when the plan wants another
 // one.
@@ -305,9 +305,9 @@ func TestReplaced(t *testing.T) {
 				}
 				w := newWorld(t, tc.job, nil, migration.Unit{ID: "u", Changes: []migration.Change{create}}, true)
 				tc.since(w)
-				gone, err := Replaced(t.Context(), w.a, w.e, 0)
-				if gone != tc.gone || (err != nil) != tc.fails || (w.api.Live(a) == nil) != tc.gone || (w.a.Recorder.StateOf(w.e, 0) == journal.StepLeft) != tc.left {
-					t.Errorf("%s: gone: %t, %v, state %c", tc.reason, gone, err, w.a.Recorder.StateOf(w.e, 0))
+				gone, err := Replaced(t.Context(), w.a, w.e.Step(0))
+				if gone != tc.gone || (err != nil) != tc.fails || (w.api.Live(a) == nil) != tc.gone || (w.e.Step(0).State() == journal.StepLeft) != tc.left {
+					t.Errorf("%s: gone: %t, %v, state %c", tc.reason, gone, err, w.e.Step(0).State())
 				}
 				var told []migration.Severity
 				for _, f := range w.a.Findings.All() {

@@ -81,7 +81,7 @@ func TestRecreate(t *testing.T) {
 		"Bad": {
 			reason: "one of the unit that cannot be used is recreated once more", since: func(w *world) {
 				w.another("bad")
-				journal.SetRecreated(w.a.Recorder, w.e, 1, w.api.Live(a).GetUID())
+				w.e.Step(1).SetRecreated(w.api.Live(a).GetUID())
 			}, want: result{A: "again", Reports: []string{"rolled-back", "not-started"}},
 		},
 		"BadOfOthers": {
@@ -253,8 +253,8 @@ func TestRecreate(t *testing.T) {
 				}
 				u := migration.Unit{ID: "u", Changes: changes}
 				w := newWorld(t, job, before, u, false)
-				w.e.Reports[0].Result = migration.ChangeOpen
-				w.a.Recorder.SetState(w.e, 0, journal.StepBegun)
+				w.e.Step(0).ReportResult(migration.ChangeOpen)
+				w.e.Step(0).SetState(journal.StepBegun)
 				tc.since(w)
 				if tc.want.B == "" {
 					tc.want.B = enginetest.Value(w.api.Live(b))

@@ -27,10 +27,10 @@ import (
 )
 
 // recreate restores an object that a unit deletes and recreates.
-func (v *Rollback) recreate(ctx context.Context, e *journal.Entry, i int) (string, error) {
+func (v *Rollback) recreate(ctx context.Context, s journal.Step) (string, error) {
 	outcome := ""
 	for attempt := 1; ; attempt++ {
-		made, err := v.recreateOnce(ctx, e, i)
+		made, err := v.recreateOnce(ctx, s)
 		if made {
 			outcome = migration.ChangeRolledBack
 		}
@@ -38,22 +38,22 @@ func (v *Rollback) recreate(ctx context.Context, e *journal.Entry, i int) (strin
 		if err == nil || attempt == recreateAttempts || !errors.As(err, &waited) {
 			return outcome, err
 		}
-		v.r.Log.Warn("not restored yet; retrying", zap.String("object", e.Unit.Changes[i].Ref.String()), zap.Error(err))
+		v.r.Log.Warn("not restored yet; retrying", zap.String("object", s.Ref.String()), zap.Error(err))
 	}
 }
 
-func (v *Rollback) recreateOnce(ctx context.Context, e *journal.Entry, i int) (made bool, err error) {
-	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
+func (v *Rollback) recreateOnce(ctx context.Context, s journal.Step) (made bool, err error) {
+	pre := s.Pre().Object
 	if pre == nil {
 		return false, nil
 	}
-	again := journal.RecreationOf(&e.Unit, i)
-	obj := e.Recreated(again)
-	at, err := v.objects.at(ctx, ch.Ref, false)
+	again, _ := s.Recreation()
+	obj := again.Recreated()
+	at, err := v.objects.at(ctx, s.Ref, false)
 	if err != nil {
 		return false, err
 	}
-	live, err := v.objects.live(ctx, ch.Ref, "", false)
+	live, err := v.objects.live(ctx, s.Ref, "", false)
 	if err != nil {
 		return false, err
 	}
@@ -61,13 +61,13 @@ func (v *Rollback) recreateOnce(ctx context.Context, e *journal.Entry, i int) (m
 		if live.GetUID() == pre.GetUID() && live.GetDeletionTimestamp() == nil {
 			return false, nil // never deleted
 		}
-		going, err := v.r.DeleteUnusable(ctx, e, i, at, live, func() error { return nil }) // the journal is in rollback, where no pod is spared
+		going, err := v.r.DeleteUnusable(ctx, s, at, live, func() error { return nil }) // the journal is in rollback, where no pod is spared
 		if err != nil {
 			return false, err
 		}
 		if going {
-			err := v.r.Nudging(ctx, v.waiter, ch, func() error {
-				return v.waiter.Wait(ctx, append([]migration.Condition{act.Gone(ch.Ref, live.GetUID(), ch)}, v.r.Job.Await(ch)...), time.Now())
+			err := v.r.Nudging(ctx, v.waiter, s.Change, func() error {
+				return v.waiter.Wait(ctx, append([]migration.Condition{act.Gone(s.Ref, live.GetUID(), s.Change)}, v.r.Job.Await(s.Change)...), time.Now())
 			})
 			if err != nil {
 				return false, err
@@ -76,10 +76,10 @@ func (v *Rollback) recreateOnce(ctx context.Context, e *journal.Entry, i int) (m
 		}
 	}
 	if live == nil {
-		if err := v.r.Namespaces.Same(ctx, e, i); err != nil {
+		if err := v.r.Namespaces.Same(ctx, s); err != nil {
 			return false, err
 		}
-		if err := v.betweenDeleteAndCreate(ctx, e, i+1, again); err != nil {
+		if err := v.betweenDeleteAndCreate(ctx, s, again); err != nil {
 			return false, err
 		}
 		made = true
@@ -90,34 +90,33 @@ func (v *Rollback) recreateOnce(ctx context.Context, e *journal.Entry, i int) (m
 		return made, err
 	}
 	if !existed {
-		journal.SetRecreated(v.r.Recorder, e, again, created.GetUID())
-		if err := notAsBefore(ch.Ref, "was created again", patch.Lost(created, obj, v.r.Recorder.Ignored)); err != nil {
+		again.SetRecreated(created.GetUID())
+		if err := notAsBefore(s.Ref, "was created again", patch.Lost(created, obj, v.r.Recorder.Ignored)); err != nil {
 			return made, err
 		}
 	}
-	return made, v.waitRestored(ctx, ch)
+	return made, v.waitRestored(ctx, s.Change)
 }
 
 // betweenDeleteAndCreate does what stands between the deletion of an object and its creation.
 // What it should wait for is worth some time, but not that the object stays away.
-func (v *Rollback) betweenDeleteAndCreate(ctx context.Context, e *journal.Entry, from, to int) error {
-	for i := from; i < to; i++ {
-		step := &e.Unit.Changes[i]
+func (v *Rollback) betweenDeleteAndCreate(ctx context.Context, deletion, creation journal.Step) error {
+	for _, s := range deletion.Entry.Steps()[deletion.Index+1 : creation.Index] {
 		switch {
-		case step.Verb == migration.Await:
-			err := v.waiter.Wait(ctx, v.r.Job.Await(step), time.Now())
+		case s.Verb == migration.Await:
+			err := v.waiter.Wait(ctx, v.r.Job.Await(s.Change), time.Now())
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			if err != nil {
-				v.r.Findings.Add(migration.Finding{ID: "wait-given-up", Severity: migration.Warning, Object: step.Ref.String(), Problem: "stopped waiting for it: " + err.Error()})
+				v.r.Findings.Add(migration.Finding{ID: "wait-given-up", Severity: migration.Warning, Object: s.Ref.String(), Problem: "stopped waiting for it: " + err.Error()})
 			}
-		case step.Verb == migration.Restart && step.Late != nil:
-			if _, err := v.r.LateRestart(ctx, e, i, true); err != nil {
-				return fmt.Errorf("cannot restart %s: %w", step.Ref, err)
+		case s.Verb == migration.Restart && s.Late != nil:
+			if _, err := v.r.LateRestart(ctx, s, true); err != nil {
+				return fmt.Errorf("cannot restart %s: %w", s.Ref, err)
 			}
-			if err := v.waiter.Wait(ctx, v.r.After(e, i), time.Now()); err != nil {
-				return fmt.Errorf("%s: %w", step.Ref, err)
+			if err := v.waiter.Wait(ctx, v.r.After(s), time.Now()); err != nil {
+				return fmt.Errorf("%s: %w", s.Ref, err)
 			}
 		}
 	}
@@ -168,22 +167,13 @@ type Rollback struct {
 	// Unproven counts what was restored although this run may not have changed it.
 	Unproven int
 	// effects are the changes undone upon which a controller may have made objects.
-	effects []effect
+	effects []journal.Step
 	// removed are the hashes of what a controller had made and was deleted.
 	removed map[migration.Ref]string
 	// versions are those of the objects that were patched back, as the answers showed them.
 	versions map[migration.Ref]string
 	// others are objects in the place of side effects that others had made.
 	others map[types.UID]bool
-}
-
-// effect is a change that was undone, and what a controller makes because of it.
-type effect struct {
-	of     migration.Ref
-	report *migration.ChangeReport
-	refs   []migration.Ref
-	entry  *journal.Entry
-	change int
 }
 
 const (
@@ -234,7 +224,7 @@ func Run(ctx context.Context, a *act.Actor, careful, resumed bool) (*Rollback, e
 		if unmarked = a.Recorder.Reload(ctx, e); unmarked != nil {
 			break
 		}
-		if a.Recorder.HasBegun(e) {
+		if e.HasBegun() {
 			if unmarked = a.Recorder.Journals.Lower(ctx, a.Recorder.Journal, e); unmarked != nil {
 				break
 			}
@@ -264,22 +254,22 @@ func (v *Rollback) awaitControllers(ctx context.Context) error {
 		v.effects = nil
 		var work errgroup.Group
 		work.SetLimit(max(1, v.r.Recorder.Journal.Parallelism))
-		for _, e := range effects {
+		for _, s := range effects {
 			work.Go(func() error {
-				back, err := v.deleteReappeared(ctx, e)
+				back, err := v.deleteReappeared(ctx, s)
 				advice := v.r.RestoreAdvice()
 				switch {
 				case err != nil:
 				case back == nil:
 					return nil
 				case round < deleteAttempts:
-					v.checkLater(e)
+					v.checkLater(s)
 					return nil
 				default:
 					err = &write.ChangedError{Ref: *back, Problem: "is recreated each time it is deleted"}
 					advice = migration.Advice{Note: "Another controller or tool creates it, such as a GitOps tool. Delete it there."}
 				}
-				_, err = v.notRestored(ctx, e.of, e.report, err, advice)
+				_, err = v.notRestored(ctx, s, err, advice)
 				return err
 			})
 		}
@@ -291,20 +281,20 @@ func (v *Rollback) awaitControllers(ctx context.Context) error {
 }
 
 // checkLater lets awaitControllers check that what a controller made is not recreated.
-func (v *Rollback) checkLater(e effect) {
+func (v *Rollback) checkLater(s journal.Step) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.effects = append(v.effects, e)
+	v.effects = append(v.effects, s)
 }
 
 // deleteReappeared deletes what a controller has made once more, and returns one of it. What
 // differs from what the controller made before is somebody else's, and stays.
-func (v *Rollback) deleteReappeared(ctx context.Context, e effect) (back *migration.Ref, err error) {
-	if v.isInForce(ctx, e.entry, e.change) {
+func (v *Rollback) deleteReappeared(ctx context.Context, s journal.Step) (back *migration.Ref, err error) {
+	if v.isInForce(ctx, s) {
 		return nil, nil // somebody has made the same change since: what comes of it is wanted
 	}
-	untouched := v.isUntouched(ctx, e.of)
-	for _, ref := range e.refs {
+	untouched := v.isUntouched(ctx, s.Ref)
+	for _, ref := range s.Pre().Absent {
 		live, err := v.objects.live(ctx, ref, "", true)
 		if err != nil {
 			return nil, err
@@ -320,7 +310,7 @@ func (v *Rollback) deleteReappeared(ctx context.Context, e effect) (back *migrat
 			continue
 		}
 		made := live.GetCreationTimestamp()
-		late := !removed && !made.Before(&e.entry.Chunk.Created) && e.entry.Unit.Changes[e.change].Makes(live)
+		late := !removed && !made.Before(&s.Entry.Chunk.Created) && s.Makes(live)
 		if !late && (!removed || former != patch.Hash(live, v.r.Recorder.Ignored)) {
 			continue
 		}
@@ -328,7 +318,7 @@ func (v *Rollback) deleteReappeared(ctx context.Context, e effect) (back *migrat
 			v.mu.Lock()
 			v.others[live.GetUID()] = true
 			v.mu.Unlock()
-			v.r.LeaveEffect(ref, "it was created since the change was undone, and somebody else has changed "+e.of.String()+" meanwhile")
+			v.r.LeaveEffect(ref, "it was created since the change was undone, and somebody else has changed "+s.Ref.String()+" meanwhile")
 			continue
 		}
 		if _, err := v.deleteLive(ctx, ref, live, nil); err != nil {
@@ -365,11 +355,11 @@ func (v *Rollback) askProtector(ctx context.Context, entries []*journal.Entry) {
 		}
 	}
 	for _, e := range entries {
-		for i := range e.Unit.Changes {
-			if e.Unit.Changes[i].Verb == migration.Create {
-				note(e.Unit.Changes[i].Ref)
+		for _, s := range e.Steps() {
+			if s.Verb == migration.Create {
+				note(s.Ref)
 			}
-			note(e.Pre[i].Absent...)
+			note(s.Pre().Absent...)
 		}
 	}
 	k.turn <- struct{}{}
@@ -428,33 +418,31 @@ func (v *Rollback) entry(ctx context.Context, e *journal.Entry) error {
 	if e.Kept && !v.undo {
 		stays, why = true, "it was done by an earlier run, which has reported that it stays"
 	}
-	if stays && v.r.Recorder.HasBegun(e) {
+	if stays && e.HasBegun() {
 		v.count(&v.Finished)
 	}
-	for i := len(e.Unit.Changes) - 1; i >= 0; i-- {
+	for _, s := range slices.Backward(e.Steps()) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		ch := &e.Unit.Changes[i]
-		report := &e.Reports[i]
-		if !ch.Writes() {
+		if !s.Writes() {
 			continue
 		}
-		state := v.r.Recorder.StateOf(e, i)
+		state := s.State()
 		if !state.Begun() {
 			// Nothing was done: what happened to the object since is others' doing.
-			if report.Result == migration.ChangeOpen {
-				report.Result = migration.ChangeNotStarted
+			if s.Result() == migration.ChangeOpen {
+				s.ReportResult(migration.ChangeNotStarted)
 			}
 			continue
 		}
 		if stays {
-			report.Result, report.Message = migration.ChangeProtected, why
+			s.Report(migration.ChangeProtected, why)
 			continue
 		}
-		outcome, err := v.reverse(ctx, e, i, state)
-		if err == nil && outcome == migration.ChangeRolledBack && (ch.Verb == migration.Delete || ch.Verb == migration.Patch) {
-			f := migration.Finding{ID: "restored-unproven", Severity: migration.Warning, Object: ch.Ref.String(), Note: "Check the object. If the change was intended, repeat it."}
+		outcome, err := v.reverse(ctx, s, state)
+		if err == nil && outcome == migration.ChangeRolledBack && (s.Verb == migration.Delete || s.Verb == migration.Patch) {
+			f := migration.Finding{ID: "restored-unproven", Severity: migration.Warning, Object: s.Ref.String(), Note: "Check the object. If the change was intended, repeat it."}
 			switch {
 			case !state.IsProven():
 				v.count(&v.Unproven)
@@ -471,21 +459,21 @@ func (v *Rollback) entry(ctx context.Context, e *journal.Entry) error {
 			if waited, ok := errors.AsType[*wait.Error](err); ok && waited.Note+waited.Command != "" {
 				// What to do first: the undo comes after it.
 				v.r.Findings.Tell(migration.Finding{
-					ID: cmp.Or(waited.ID, "not-ready"), Severity: migration.Warning, Object: ch.Ref.String(), Problem: act.ProblemOf(ch.Ref, err),
+					ID: cmp.Or(waited.ID, "not-ready"), Severity: migration.Warning, Object: s.Ref.String(), Problem: act.ProblemOf(s.Ref, err),
 					Note: waited.Note, Command: waited.Command,
 				})
 			}
-			if goOn, err := v.notRestored(ctx, ch.Ref, report, err, advice); !goOn {
+			if goOn, err := v.notRestored(ctx, s, err, advice); !goOn {
 				return err
 			}
-		case outcome == "" && report.Result == migration.ChangeOpen:
-			report.Result = migration.ChangeNotStarted
+		case outcome == "" && s.Result() == migration.ChangeOpen:
+			s.ReportResult(migration.ChangeNotStarted)
 		case outcome != "":
-			report.Result = outcome
-			if absent := e.Pre[i].Absent; len(absent) > 0 {
-				v.checkLater(effect{ch.Ref, report, absent, e, i})
+			s.ReportResult(outcome)
+			if len(s.Pre().Absent) > 0 {
+				v.checkLater(s)
 			}
-			v.r.Log.Info("undone: "+string(ch.Verb), zap.String("object", ch.Ref.String()))
+			v.r.Log.Info("undone: "+string(s.Verb), zap.String("object", s.Ref.String()))
 		}
 	}
 	return nil
@@ -493,27 +481,27 @@ func (v *Rollback) entry(ctx context.Context, e *journal.Entry) error {
 
 // reverse undoes one change, and with it what a controller made because of it: only
 // if the change has an effect now, and only what is known to come from it.
-func (v *Rollback) reverse(ctx context.Context, e *journal.Entry, i int, state journal.StepState) (string, error) {
-	absent := e.Pre[i].Absent
+func (v *Rollback) reverse(ctx context.Context, s journal.Step, state journal.StepState) (string, error) {
+	absent := s.Pre().Absent
 	if len(absent) == 0 {
-		return v.Change(ctx, e, i)
+		return v.Change(ctx, s)
 	}
 	// The version of the patched object as long as it is as the run patched it; "" if it is not.
 	version := ""
-	if live := v.inForce(ctx, e, i); live != nil && !state.IsReverting() {
+	if live := v.inForce(ctx, s); live != nil && !state.IsReverting() {
 		version = live.GetResourceVersion()
 		// A rollback that is killed between the two must know that the change was its own.
 		reverting := journal.StepReverting
 		if !state.IsProven() {
 			reverting = journal.StepRevertingUnproven
 		}
-		v.r.Recorder.SetState(e, i, reverting)
-		if err := v.r.Recorder.Journals.Mark(ctx, e.Chunk.Name, v.r.Recorder.Marks(e.Chunk)); err != nil {
+		s.SetState(reverting)
+		if err := v.r.Recorder.Journals.Mark(ctx, s.Entry.Chunk.Name, s.Entry.Chunk.Marks()); err != nil {
 			return "", err
 		}
 		state = reverting
 	}
-	outcome, err := v.Change(ctx, e, i)
+	outcome, err := v.Change(ctx, s)
 	if err == nil && state.IsReverting() {
 		outcome = migration.ChangeRolledBack
 	}
@@ -522,7 +510,7 @@ func (v *Rollback) reverse(ctx context.Context, e *journal.Entry, i int, state j
 	}
 	for _, ref := range absent {
 		taken, err := v.deleteCreated(ctx, ref, func(live *unstructured.Unstructured) (bool, error) {
-			ours, err := v.r.IsEffect(ctx, e, i, ref, live, v.careful, version)
+			ours, err := v.r.IsEffect(ctx, s, ref, live, v.careful, version)
 			v.mu.Lock()
 			defer v.mu.Unlock()
 			if ours {
@@ -543,15 +531,15 @@ func (v *Rollback) reverse(ctx context.Context, e *journal.Entry, i int, state j
 }
 
 // isInForce says whether the cluster shows a patch as this run made it.
-func (v *Rollback) isInForce(ctx context.Context, e *journal.Entry, i int) bool {
-	return v.inForce(ctx, e, i) != nil
+func (v *Rollback) isInForce(ctx context.Context, s journal.Step) bool {
+	return v.inForce(ctx, s) != nil
 }
 
 // inForce is the object of a patch if it is as the run patched it, nil if it is not.
-func (v *Rollback) inForce(ctx context.Context, e *journal.Entry, i int) *unstructured.Unstructured {
-	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
-	live, err := v.objects.live(ctx, ch.Ref, ch.Subresource, false)
-	if err == nil && live != nil && pre != nil && live.GetUID() == pre.GetUID() && patch.IsMade(live, ch) && !patch.IsMade(pre, ch) {
+func (v *Rollback) inForce(ctx context.Context, s journal.Step) *unstructured.Unstructured {
+	pre := s.Pre().Object
+	live, err := v.objects.live(ctx, s.Ref, s.Subresource, false)
+	if err == nil && live != nil && pre != nil && live.GetUID() == pre.GetUID() && patch.IsMade(live, s.Change) && !patch.IsMade(pre, s.Change) {
 		return live
 	}
 	return nil
@@ -559,10 +547,10 @@ func (v *Rollback) inForce(ctx context.Context, e *journal.Entry, i int) *unstru
 
 // notRestored notes why a change was not undone, and says whether what came before it
 // in its unit can be undone nevertheless. It returns an error only if the rollback is cut off.
-func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *migration.ChangeReport, err error, advice migration.Advice) (goOn bool, _ error) {
+func (v *Rollback) notRestored(ctx context.Context, s journal.Step, err error, advice migration.Advice) (goOn bool, _ error) {
 	if kept, ok := errors.AsType[*protectedError](err); ok {
 		v.count(&v.Protected)
-		report.Result, report.Message = migration.ChangeProtected, kept.Error()
+		s.Report(migration.ChangeProtected, kept.Error())
 		f := migration.Finding{ID: "protected", Severity: migration.Warning, Object: kept.ref.String(), Problem: "protected: " + kept.reason}
 		if adviser, ok := v.r.Job.(migration.ProtectAdviser); ok {
 			advice := adviser.ProtectAdvice(kept.reason)
@@ -572,7 +560,7 @@ func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *m
 		return true, nil
 	}
 	if ctx.Err() != nil || act.Ended(err) {
-		return false, fmt.Errorf("%s: %w", ref, err)
+		return false, fmt.Errorf("%s: %w", s.Ref, err)
 	}
 	v.count(&v.Unrestored)
 	switch moved, ok := errors.AsType[*write.ChangedError](err); {
@@ -594,11 +582,11 @@ func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *m
 		// The journal is closed: there is nothing that could be undone once more.
 		advice = migration.Advice{Note: "Restore it by hand. Its former state is in the journal:", Command: v.showJournal()}
 	}
-	report.Result, report.Message = migration.ChangeNotRestored, err.Error()
+	s.Report(migration.ChangeNotRestored, err.Error())
 	v.r.Findings.Tell(migration.Finding{
-		ID: "not-restored", Severity: migration.Error, Object: ref.String(), Problem: "not restored: " + act.ProblemOf(ref, err), Note: advice.Note, Command: advice.Command,
+		ID: "not-restored", Severity: migration.Error, Object: s.Ref.String(), Problem: "not restored: " + act.ProblemOf(s.Ref, err), Note: advice.Note, Command: advice.Command,
 	})
-	v.r.Log.Error("cannot undo", zap.String("object", ref.String()), zap.Error(err))
+	v.r.Log.Error("cannot undo", zap.String("object", s.Ref.String()), zap.Error(err))
 	// What came before it in the unit is built upon: leave it.
 	return false, nil
 }
@@ -617,41 +605,41 @@ func (v *Rollback) count(n *int) {
 // Change reverses one change. It looks at the cluster, not at what the journal
 // says was done: the mark may lag behind. The outcome is "" if there was nothing
 // to undo.
-func (v *Rollback) Change(ctx context.Context, e *journal.Entry, i int) (string, error) {
-	ch := &e.Unit.Changes[i]
+func (v *Rollback) Change(ctx context.Context, s journal.Step) (string, error) {
+	_, recreates := s.Recreation()
 	switch {
-	case ch.Irreversible:
-		made, err := v.made(ctx, e, i)
+	case s.Irreversible:
+		made, err := v.made(ctx, s)
 		if err != nil || !made {
 			return "", err
 		}
-		return "", &write.ChangedError{Ref: ch.Ref, Problem: "was changed irreversibly: this change cannot be undone", ForGood: true}
-	case ch.Verb == migration.Recreate:
+		return "", &write.ChangedError{Ref: s.Ref, Problem: "was changed irreversibly: this change cannot be undone", ForGood: true}
+	case s.Verb == migration.Recreate:
 		// Reversed with the deletion before it.
 		return "", nil
-	case ch.Verb == migration.Create:
-		return v.deleteCreated(ctx, ch.Ref, func(live *unstructured.Unstructured) (bool, error) {
-			if live.GetAnnotations()[v.r.Writer.Names.Mark()] != v.r.Recorder.Mark(e, i) {
+	case s.Verb == migration.Create:
+		return v.deleteCreated(ctx, s.Ref, func(live *unstructured.Unstructured) (bool, error) {
+			if live.GetAnnotations()[v.r.Writer.Names.Mark()] != v.r.Recorder.Mark(s) {
 				return false, nil // ours is gone, this is somebody else's
 			}
-			if v.r.Recorder.Unedited(e, i, live) {
+			if v.r.Recorder.Unedited(s, live) {
 				return true, nil
 			}
 			if v.careful {
-				return false, &write.ChangedError{Ref: ch.Ref, Problem: "was edited after the run; it is left alone"}
+				return false, &write.ChangedError{Ref: s.Ref, Problem: "was edited after the run; it is left alone"}
 			}
 			v.r.Findings.Tell(migration.Finding{
-				ID: "edit-deleted", Severity: migration.Warning, Object: ch.Ref.String(),
+				ID: "edit-deleted", Severity: migration.Warning, Object: s.Ref.String(),
 				Problem: "deleted by the rollback, although somebody edited it after this run had created it",
 			})
 			return true, nil
 		})
-	case ch.Verb == migration.Delete && journal.RecreationOf(&e.Unit, i) >= 0:
-		return v.recreate(ctx, e, i)
-	case ch.Verb == migration.Delete:
-		return v.restoreDeleted(ctx, e, i)
-	case ch.Verb == migration.Patch:
-		return v.revertPatch(ctx, e, i)
+	case s.Verb == migration.Delete && recreates:
+		return v.recreate(ctx, s)
+	case s.Verb == migration.Delete:
+		return v.restoreDeleted(ctx, s)
+	case s.Verb == migration.Patch:
+		return v.revertPatch(ctx, s)
 	default:
 		return "", nil
 	}
@@ -659,22 +647,22 @@ func (v *Rollback) Change(ctx context.Context, e *journal.Entry, i int) (string,
 
 // made says whether an irreversible change took place. Of what failed, or was
 // left without a mark by an earlier process, the cluster tells.
-func (v *Rollback) made(ctx context.Context, e *journal.Entry, i int) (bool, error) {
-	if e.Reports[i].Result == migration.ChangeUnchanged {
+func (v *Rollback) made(ctx context.Context, s journal.Step) (bool, error) {
+	if s.Result() == migration.ChangeUnchanged {
 		return false, nil
 	}
-	if e.Done || v.r.Recorder.StateOf(e, i).IsDone() {
+	if s.Entry.Done || s.State().IsDone() {
 		return true, nil
 	}
-	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
-	live, err := v.objects.live(ctx, ch.Ref, ch.Subresource, false)
+	pre := s.Pre().Object
+	live, err := v.objects.live(ctx, s.Ref, s.Subresource, false)
 	switch {
 	case err != nil:
 		return false, err
 	case live == nil || pre != nil && live.GetUID() != pre.GetUID():
 		return true, nil
-	case ch.Verb == migration.Patch:
-		return patch.IsMade(live, ch), nil
+	case s.Verb == migration.Patch:
+		return patch.IsMade(live, s.Change), nil
 	default:
 		return live.GetDeletionTimestamp() != nil, nil
 	}
@@ -781,17 +769,17 @@ func removeUnprotected(ctx context.Context, v *Rollback, ref migration.Ref, remo
 }
 
 // restoreDeleted creates a deleted object again from its pre-image.
-func (v *Rollback) restoreDeleted(ctx context.Context, e *journal.Entry, i int) (string, error) {
-	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
+func (v *Rollback) restoreDeleted(ctx context.Context, s journal.Step) (string, error) {
+	pre := s.Pre().Object
 	if pre == nil {
 		return "", nil
 	}
-	live, err := v.objects.live(ctx, ch.Ref, "", true)
+	live, err := v.objects.live(ctx, s.Ref, "", true)
 	if err != nil {
 		return "", err
 	}
 	if live != nil && live.GetDeletionTimestamp() != nil {
-		if err := v.waiter.Wait(ctx, []migration.Condition{act.Gone(ch.Ref, live.GetUID(), ch)}, time.Now()); err != nil {
+		if err := v.waiter.Wait(ctx, []migration.Condition{act.Gone(s.Ref, live.GetUID(), s.Change)}, time.Now()); err != nil {
 			return "", err
 		}
 		live = nil
@@ -801,18 +789,18 @@ func (v *Rollback) restoreDeleted(ctx context.Context, e *journal.Entry, i int) 
 		case live.GetUID() == pre.GetUID():
 			return "", nil // never deleted
 		case !patch.Holds(live, pre):
-			return "", &write.ChangedError{Ref: ch.Ref, Problem: "was created again by somebody else, differently; the journal keeps the former one"}
+			return "", &write.ChangedError{Ref: s.Ref, Problem: "was created again by somebody else, differently; the journal keeps the former one"}
 		}
-		if err := notAsBefore(ch.Ref, "exists again", patch.Differences(live, pre, v.r.Recorder.Ignored)); err != nil {
+		if err := notAsBefore(s.Ref, "exists again", patch.Differences(live, pre, v.r.Recorder.Ignored)); err != nil {
 			return "", err
 		}
-		return "", v.waitRestored(ctx, ch)
+		return "", v.waitRestored(ctx, s.Change)
 	}
-	if err := v.r.Namespaces.Same(ctx, e, i); err != nil {
+	if err := v.r.Namespaces.Same(ctx, s); err != nil {
 		return "", err
 	}
 	var differ []string
-	err = v.objects.whereServed(ctx, ch.Ref, func(at migration.Ref) error {
+	err = v.objects.whereServed(ctx, s.Ref, func(at migration.Ref) error {
 		obj := k8sutil.Restorable(pre)
 		obj.SetAPIVersion(at.GroupVersion().String())
 		created, err := v.r.Writer.Restore(ctx, at, obj)
@@ -823,12 +811,12 @@ func (v *Rollback) restoreDeleted(ctx context.Context, e *journal.Entry, i int) 
 		return err
 	})
 	if err != nil {
-		return "", goneForGood(ch.Ref, err)
+		return "", goneForGood(s.Ref, err)
 	}
-	if err := notAsBefore(ch.Ref, "was created again", differ); err != nil {
+	if err := notAsBefore(s.Ref, "was created again", differ); err != nil {
 		return migration.ChangeRolledBack, err
 	}
-	return migration.ChangeRolledBack, v.waitRestored(ctx, ch)
+	return migration.ChangeRolledBack, v.waitRestored(ctx, s.Change)
 }
 
 func (v *Rollback) waitRestored(ctx context.Context, ch *migration.Change) error {
@@ -861,23 +849,23 @@ func goneForGood(ref migration.Ref, err error) error {
 }
 
 // revertPatch undoes a patch: our fields, unless somebody changed them since.
-func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (string, error) {
-	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
-	live, err := v.objects.live(ctx, ch.Ref, ch.Subresource, false)
+func (v *Rollback) revertPatch(ctx context.Context, s journal.Step) (string, error) {
+	pre := s.Pre().Object
+	live, err := v.objects.live(ctx, s.Ref, s.Subresource, false)
 	switch {
 	case err != nil:
 		return "", err
-	case live == nil && (e.LeftToOthers(i) || journal.DeletedBefore(v.r.Recorder, e, pre.GetUID())):
+	case live == nil && (s.LeftToOthers() || v.r.Recorder.DeletedBefore(s.Entry, pre.GetUID())):
 		// An earlier unit may have begun the deletion, and this one have taken it over. The
 		// pre-image of the earlier one is older than this patch.
 		return "", nil
 	case live == nil && v.r.Recorder.RestoredUID(pre.GetUID()):
-		return "", &write.ChangedError{Ref: ch.Ref, Problem: "was deleted by somebody else"}
+		return "", &write.ChangedError{Ref: s.Ref, Problem: "was deleted by somebody else"}
 	case live == nil:
 		// The patch has no effect now, and the deletion is none of this run's.
-		e.Reports[i].Message = "its object was deleted by somebody else"
+		s.Report(s.Result(), "its object was deleted by somebody else")
 		v.r.Findings.Tell(migration.Finding{
-			ID: "deleted-by-others", Severity: migration.Warning, Object: ch.Ref.String(),
+			ID: "deleted-by-others", Severity: migration.Warning, Object: s.Ref.String(),
 			Problem: "was deleted by somebody else, so that there is nothing to undo on it",
 			Note:    "If it is needed, recreate it. Its former state is in the journal:",
 			Command: v.showJournal(),
@@ -888,13 +876,13 @@ func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (st
 		// that was read before this patch.
 		return migration.ChangeRolledBack, nil
 	case live.GetUID() != pre.GetUID():
-		return "", &write.ChangedError{Ref: ch.Ref, Problem: "was created again by somebody else; it is left alone"}
+		return "", &write.ChangedError{Ref: s.Ref, Problem: "was created again by somebody else; it is left alone"}
 	}
 	var subresources []string
-	if ch.Subresource != "" {
-		subresources = []string{ch.Subresource}
+	if s.Subresource != "" {
+		subresources = []string{s.Subresource}
 	}
-	at, err := v.objects.at(ctx, ch.Ref, false)
+	at, err := v.objects.at(ctx, s.Ref, false)
 	if err != nil {
 		return "", err
 	}
@@ -902,37 +890,37 @@ func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (st
 	outcome := ""
 	told := false
 	err = v.r.Writer.Write(ctx, func(ctx context.Context) error {
-		back, theirs, err := patch.Inverse(pre, live, ch.Patch)
+		back, theirs, err := patch.Inverse(pre, live, s.Patch)
 		switch {
 		case err != nil:
 			return k8sutil.Permanent(err)
 		case theirs > 0 && v.careful:
-			return k8sutil.Permanent(&write.ChangedError{Ref: ch.Ref, Problem: "was edited after the run; its fields are left alone"})
+			return k8sutil.Permanent(&write.ChangedError{Ref: s.Ref, Problem: "was edited after the run; its fields are left alone"})
 		case theirs > 0 && !told:
 			told = true
 			v.r.Findings.Tell(migration.Finding{
-				ID: "edited-fields-left", Severity: migration.Warning, Object: ch.Ref.String(),
+				ID: "edited-fields-left", Severity: migration.Warning, Object: s.Ref.String(),
 				Problem: fmt.Sprintf("%s edited by somebody else in the meantime; left as they are now", migration.Count(theirs, "field")),
 			})
 		}
-		if back, err = patch.WithListEdits(back, live, patch.InverseLists(pre, ch.Lists)); err != nil {
+		if back, err = patch.WithListEdits(back, live, patch.InverseLists(pre, s.Lists)); err != nil {
 			return k8sutil.Permanent(err)
 		}
 		if back == nil {
 			return nil // never applied, or undone already
 		}
 		if live.GetDeletionTimestamp() != nil {
-			return k8sutil.Permanent(&write.ChangedError{Ref: ch.Ref, Problem: "is being deleted by somebody else"})
+			return k8sutil.Permanent(&write.ChangedError{Ref: s.Ref, Problem: "is being deleted by somebody else"})
 		}
-		after, err := client.Patch(ctx, ch.Ref.Name, types.JSONPatchType, back, metav1.PatchOptions{}, subresources...)
+		after, err := client.Patch(ctx, s.Ref.Name, types.JSONPatchType, back, metav1.PatchOptions{}, subresources...)
 		if err == nil {
 			outcome = migration.ChangeRolledBack
-			v.patchedBack(ch.Ref, after)
+			v.patchedBack(s.Ref, after)
 			differ, err := patch.NotReverted(after, back)
 			if err != nil {
 				return k8sutil.Permanent(err)
 			}
-			return k8sutil.Permanent(notAsBefore(ch.Ref, "was patched back", differ))
+			return k8sutil.Permanent(notAsBefore(s.Ref, "was patched back", differ))
 		}
 		if !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
 			if k8sutil.IsTransient(err) {
@@ -942,7 +930,7 @@ func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (st
 		}
 		answer := err
 		// A field changed on the way, or an earlier attempt was carried out.
-		now, err := write.Look(ctx, client, ch.Ref.Name, subresources...)
+		now, err := write.Look(ctx, client, s.Ref.Name, subresources...)
 		if err != nil {
 			return err
 		}
@@ -963,10 +951,10 @@ func (v *Rollback) patchedBack(ref migration.Ref, after *unstructured.Unstructur
 // Replaced deletes what this job's interrupted run has made and what the plan of
 // now wants to be another object: the plan's unit creates that. It returns false if
 // the object stays.
-func Replaced(ctx context.Context, a *act.Actor, e *journal.Entry, i int) (bool, error) {
+func Replaced(ctx context.Context, a *act.Actor, s journal.Step) (bool, error) {
 	v := New(a, wait.New(ctx, a.Writer.Cluster), true)
-	v.askProtector(ctx, []*journal.Entry{e})
-	_, err := v.Change(ctx, e, i)
+	v.askProtector(ctx, []*journal.Entry{s.Entry})
+	_, err := v.Change(ctx, s)
 	kept, isKept := errors.AsType[*protectedError](err)
 	moved, isMoved := errors.AsType[*write.ChangedError](err)
 	switch {
@@ -982,7 +970,7 @@ func Replaced(ctx context.Context, a *act.Actor, e *journal.Entry, i int) (bool,
 	case err != nil:
 		return false, err
 	}
-	a.Recorder.SetState(e, i, journal.StepLeft)
-	a.Log.Info("deleted what the interrupted run had made, since the plan wants another object", zap.String("object", e.Unit.Changes[i].Ref.String()))
+	s.SetState(journal.StepLeft)
+	a.Log.Info("deleted what the interrupted run had made, since the plan wants another object", zap.String("object", s.Ref.String()))
 	return true, nil
 }

@@ -101,7 +101,7 @@ func (w *world) run(careful, resumed bool) result {
 		A: enginetest.Value(w.api.Live(a)), B: enginetest.Value(w.api.Live(b)), Broker: enginetest.Value(w.api.Live(broker)),
 		Unrestored: v.Unrestored, ForGood: v.ForGood, Protected: v.Protected, Finished: v.Finished, Unproven: v.Unproven, Retry: v.Retry, Err: err != nil,
 	}
-	for _, report := range w.e.Reports {
+	for _, report := range w.e.Reports() {
 		got.Reports = append(got.Reports, report.Result)
 	}
 	for _, f := range w.a.Findings.All() {
@@ -171,13 +171,13 @@ func TestRun(t *testing.T) {
 		"NotBegun":       {reason: "what was not begun is not undone, whatever there is", changes: []migration.Change{create}, notDone: true, since: func(w *world) { w.api.Put(former("theirs")) }, want: result{A: "theirs", Reports: []string{"not-started"}}},
 		"NotBegunOpen": {
 			reason: "and is reported as not started", changes: []migration.Change{create}, notDone: true,
-			since: func(w *world) { w.e.Reports[0].Result = migration.ChangeOpen }, want: result{Reports: []string{"not-started"}},
+			since: func(w *world) { w.e.Step(0).ReportResult(migration.ChangeOpen) }, want: result{Reports: []string{"not-started"}},
 		},
 		"BegunNoEffect": {
 			reason: "a request without an effect leaves nothing to undo", changes: []migration.Change{create}, notDone: true,
 			since: func(w *world) {
-				w.a.Recorder.SetState(w.e, 0, journal.StepBegun)
-				w.e.Reports[0].Result = migration.ChangeOpen
+				w.e.Step(0).SetState(journal.StepBegun)
+				w.e.Step(0).ReportResult(migration.ChangeOpen)
 			}, want: result{Reports: []string{"not-started"}},
 		},
 		"CreateFinalizer": {
@@ -313,7 +313,7 @@ func TestRun(t *testing.T) {
 		"Delete": {reason: "what was deleted is created again", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove}, want: result{A: "old", Reports: []string{"rolled-back"}}},
 		"DeleteUnproven": {
 			reason: "without proof that this run deleted it, it is restored with a warning", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove},
-			since: func(w *world) { w.a.Recorder.SetState(w.e, 0, journal.StepUnknown) }, want: result{A: "old", Reports: []string{"rolled-back"}, Unproven: 1, Findings: []migration.Severity{warning}},
+			since: func(w *world) { w.e.Step(0).SetState(journal.StepUnknown) }, want: result{A: "old", Reports: []string{"rolled-back"}, Unproven: 1, Findings: []migration.Severity{warning}},
 		},
 		"DeleteResumed": {
 			reason: "a rollback that goes on may have restored it already: a warning", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove}, resumed: true,
@@ -321,7 +321,7 @@ func TestRun(t *testing.T) {
 		},
 		"DeleteNever": {
 			reason: "it was never deleted", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove}, notDone: true,
-			since: func(w *world) { w.a.Recorder.SetState(w.e, 0, journal.StepBegun) }, want: result{A: "old", Reports: []string{"not-started"}},
+			since: func(w *world) { w.e.Step(0).SetState(journal.StepBegun) }, want: result{A: "old", Reports: []string{"not-started"}},
 		},
 		"DeleteAbsent": {
 			reason: "there was nothing to delete", changes: []migration.Change{remove}, want: result{Reports: []string{"unchanged"}},
@@ -421,11 +421,11 @@ func TestRun(t *testing.T) {
 		"PatchUndo": {reason: "also by an undo", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{patched}, careful: true, want: result{A: "old", Reports: []string{"rolled-back"}}},
 		"PatchUnproven": {
 			reason: "without proof, with a warning", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{patched},
-			since: func(w *world) { w.a.Recorder.SetState(w.e, 0, journal.StepFound) }, want: result{A: "old", Reports: []string{"rolled-back"}, Unproven: 1, Findings: []migration.Severity{warning}},
+			since: func(w *world) { w.e.Step(0).SetState(journal.StepFound) }, want: result{A: "old", Reports: []string{"rolled-back"}, Unproven: 1, Findings: []migration.Severity{warning}},
 		},
 		"PatchNever": {
 			reason: "it was never made", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{patched}, notDone: true,
-			since: func(w *world) { w.a.Recorder.SetState(w.e, 0, journal.StepBegun) }, want: result{A: "old", Reports: []string{"not-started"}},
+			since: func(w *world) { w.e.Step(0).SetState(journal.StepBegun) }, want: result{A: "old", Reports: []string{"not-started"}},
 		},
 		"PatchEdited": {
 			reason: "what others changed since stays, with a warning", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{patched},
@@ -523,7 +523,7 @@ func TestRun(t *testing.T) {
 		},
 		"PatchThenLeft": {
 			reason: "somebody else has deleted what the unit was to delete: nothing is missed", before: []*unstructured.Unstructured{with("f", former("old"))}, changes: []migration.Change{freed, remove},
-			since: func(w *world) { w.e.Steps[1].State = journal.StepLeft }, want: result{A: "gone", Reports: []string{"done", "done"}},
+			since: func(w *world) { w.e.Step(1).SetState(journal.StepLeft) }, want: result{A: "gone", Reports: []string{"done", "done"}},
 		},
 		"PatchThenTheirs": {
 			reason: "a failure stops its unit: what came before is built upon", before: []*unstructured.Unstructured{former("old"), enginetest.Make("Thing", "b", "old")},
@@ -544,48 +544,48 @@ func TestRun(t *testing.T) {
 		},
 		"IrreversibleUnchanged": {
 			reason: "what was so already is none of the run's", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{{Verb: migration.Patch, Ref: a, Patch: patched.Patch, Irreversible: true}},
-			since: func(w *world) { w.e.Reports[0].Result = migration.ChangeUnchanged }, want: result{A: "new", Reports: []string{"unchanged"}},
+			since: func(w *world) { w.e.Step(0).ReportResult(migration.ChangeUnchanged) }, want: result{A: "new", Reports: []string{"unchanged"}},
 		},
 		"IrreversibleFailed": {
 			reason: "of what failed, the cluster tells that it was not made", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{{Verb: migration.Patch, Ref: a, Patch: patched.Patch, Irreversible: true}}, notDone: true,
-			since: func(w *world) { w.a.Recorder.SetState(w.e, 0, journal.StepBegun) }, want: result{A: "old", Reports: []string{"not-started"}},
+			since: func(w *world) { w.e.Step(0).SetState(journal.StepBegun) }, want: result{A: "old", Reports: []string{"not-started"}},
 		},
 		"IrreversibleMade": {
 			reason: "or that it was", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{{Verb: migration.Patch, Ref: a, Patch: patched.Patch, Irreversible: true}}, notDone: true,
 			since: func(w *world) {
-				w.a.Recorder.SetState(w.e, 0, journal.StepBegun)
+				w.e.Step(0).SetState(journal.StepBegun)
 				w.api.Edit(a, enginetest.Set("new"))
 			}, want: result{A: "new", Reports: []string{"not-restored"}, Unrestored: 1, ForGood: 1, Findings: []migration.Severity{failed}},
 		},
 		"IrreversibleDeletion": {
 			reason: "a deletion that goes on was made", before: []*unstructured.Unstructured{with("f", former("old"))}, changes: []migration.Change{{Verb: migration.Delete, Ref: a, Irreversible: true}}, notDone: true,
 			since: func(w *world) {
-				w.a.Recorder.SetState(w.e, 0, journal.StepBegun)
+				w.e.Step(0).SetState(journal.StepBegun)
 				w.api.Edit(a, func(obj *unstructured.Unstructured) { obj.SetDeletionTimestamp(new(metav1.Now())) })
 			}, want: result{A: "old", Reports: []string{"not-restored"}, Unrestored: 1, ForGood: 1, Findings: []migration.Severity{failed}},
 		},
 		"IrreversibleNotDeleted": {
 			reason: "an object that is there was not deleted", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{{Verb: migration.Delete, Ref: a, Irreversible: true}}, notDone: true,
-			since: func(w *world) { w.a.Recorder.SetState(w.e, 0, journal.StepBegun) }, want: result{A: "old", Reports: []string{"not-started"}},
+			since: func(w *world) { w.e.Step(0).SetState(journal.StepBegun) }, want: result{A: "old", Reports: []string{"not-started"}},
 		},
 		"IrreversibleGone": {
 			reason: "one that is gone was", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{{Verb: migration.Delete, Ref: a, Irreversible: true}}, notDone: true,
 			since: func(w *world) {
-				w.a.Recorder.SetState(w.e, 0, journal.StepBegun)
+				w.e.Step(0).SetState(journal.StepBegun)
 				w.api.Remove(a)
 			}, want: result{A: "gone", Reports: []string{"not-restored"}, Unrestored: 1, ForGood: 1, Findings: []migration.Severity{failed}},
 		},
 		"IrreversibleOther": {
 			reason: "also if somebody has created another one", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{{Verb: migration.Delete, Ref: a, Irreversible: true}}, notDone: true,
 			since: func(w *world) {
-				w.a.Recorder.SetState(w.e, 0, journal.StepBegun)
+				w.e.Step(0).SetState(journal.StepBegun)
 				w.another("theirs")
 			}, want: result{A: "theirs", Reports: []string{"not-restored"}, Unrestored: 1, ForGood: 1, Findings: []migration.Severity{failed}},
 		},
 		"IrreversibleUnread": {
 			reason: "what cannot be read may be restored by another attempt", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{{Verb: migration.Delete, Ref: a, Irreversible: true}}, notDone: true,
 			since: func(w *world) {
-				w.a.Recorder.SetState(w.e, 0, journal.StepBegun)
+				w.e.Step(0).SetState(journal.StepBegun)
 				w.api.Fail(enginetest.Fault{Verb: "get", Name: "a", Err: forbidden})
 			}, want: result{A: "old", Reports: []string{"not-restored"}, Unrestored: 1, Retry: true, Findings: []migration.Severity{failed}},
 		},
@@ -642,7 +642,7 @@ func TestRunTakenOver(t *testing.T) {
 				w := newWorld(t, &enginetest.Job{}, []*unstructured.Unstructured{with("f", former("old"))}, migration.Unit{ID: "begins", Changes: []migration.Change{remove}}, false)
 				w.a.Recorder.Journal.Parallelism = 1
 				if tc.others {
-					w.a.Recorder.SetState(w.e, 0, journal.StepLeft)
+					w.e.Step(0).SetState(journal.StepLeft)
 					w.api.Edit(a, func(obj *unstructured.Unstructured) { obj.SetDeletionTimestamp(new(metav1.Now())) })
 				} else {
 					actortest.Done(t, w.a, w.e)
