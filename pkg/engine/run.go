@@ -570,7 +570,7 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 	if changed {
 		// What is given up is none of this run's any more, also if it is killed again.
 		for _, c := range r.Recorder.Journal.All() {
-			if err := r.Recorder.Journals.Mark(ctx, c.Name, c.Marks()); err != nil {
+			if err := r.Recorder.Journals.Mark(ctx, c); err != nil {
 				return t, err
 			}
 		}
@@ -626,7 +626,7 @@ func notUnderWay(findings []migration.Finding, entries []*journal.Entry) []migra
 func (r *run) execute(parent, ctx context.Context, plan *migration.Plan, t execute.Todo) outcome {
 	if r.Recorder.Journal == nil {
 		r.Recorder.Journal = journal.New(r.Job.Name(), r.e.opts.Version, max(r.lock.Acquisition(), r.Recorder.Journals.Highest+1), plan)
-		r.Recorder.Journal.OnlyNamespace = r.e.opts.OnlyNamespace
+		r.Recorder.Journal.LimitTo(r.e.opts.OnlyNamespace)
 	} else {
 		r.Log.Info("finishing an interrupted run", zap.String("run", r.Recorder.Journal.Run), zap.Int("openUnits", len(t.Entries)))
 	}
@@ -665,7 +665,7 @@ func (r *run) execute(parent, ctx context.Context, plan *migration.Plan, t execu
 	out := r.finished(outcome{result: migration.Succeeded, message: message})
 	// The report first: once the journal is closed, nothing leads back here.
 	r.publish(ctx, out)
-	if err := r.Recorder.Journals.Enter(ctx, r.Recorder.Journal, journal.PhaseDone, r.Recorder.Journal.All()[0].Marks()); err != nil {
+	if err := r.Recorder.Enter(ctx, journal.PhaseDone); err != nil {
 		if stopped, ok := r.interruption(parent, err); ok {
 			return stopped
 		}
@@ -794,15 +794,10 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 	if !resumed {
 		// What this process knows is written first: one that goes on after a kill knows no
 		// more than the marks.
-		for _, c := range r.Recorder.Journal.All()[1:] {
-			if c.AllDone() && !forgotten {
-				continue
-			}
-			if err := r.Recorder.Journals.Mark(ctx, c.Name, c.Marks()); err != nil {
-				return r.cutOff(parent, err), false
-			}
+		if err := r.Recorder.MarkBehindFirst(ctx, func(c *journal.Chunk) bool { return !c.AllDone() || forgotten }); err != nil {
+			return r.cutOff(parent, err), false
 		}
-		if err := r.Recorder.Journals.Enter(ctx, r.Recorder.Journal, p, r.Recorder.Journal.All()[0].Marks()); err != nil {
+		if err := r.Recorder.Enter(ctx, p); err != nil {
 			return r.cutOff(parent, err), false
 		}
 	}
@@ -855,13 +850,11 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 	if p == journal.PhaseRollback && (r.Recorder.Journal.AnyKept() || v.Away > 0) {
 		closed = journal.PhaseDone // what stays, and what is of a kind that is away, may be undone later
 		r.Recorder.Journal.RolledBack()
-		for _, c := range r.Recorder.Journal.All()[1:] {
-			if err := r.Recorder.Journals.Mark(ctx, c.Name, c.Marks()); err != nil {
-				return r.cutOff(parent, err), false
-			}
+		if err := r.Recorder.MarkBehindFirst(ctx, func(*journal.Chunk) bool { return true }); err != nil {
+			return r.cutOff(parent, err), false
 		}
 	}
-	if err := r.Recorder.Journals.Enter(ctx, r.Recorder.Journal, closed, r.Recorder.Journal.All()[0].Marks()); err != nil {
+	if err := r.Recorder.Enter(ctx, closed); err != nil {
 		return r.cutOff(parent, err), false
 	}
 	r.prune(ctx)

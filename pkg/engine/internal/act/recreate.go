@@ -76,7 +76,7 @@ func (a *Actor) deleteForRecreation(ctx context.Context, s journal.Step) (string
 		// A run that goes on after a kill must know it: then the change that restarts the
 		// controller spares no pod.
 		s.SetUnusable(live.GetUID())
-		return a.Recorder.Journals.Mark(ctx, s.Entry.Chunk.Name, s.Entry.Chunk.Marks())
+		return a.Recorder.Journals.Mark(ctx, s.Entry.Chunk)
 	})
 	if theirs, ok := errors.AsType[*TheirsError](err); ok {
 		// The unit goes on: what belongs to the object must not stay away because of it.

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +19,52 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
+
+// Chunk is one Secret of the journal (with further ones, if it is too large).
+type Chunk struct {
+	index   int
+	Name    string
+	entries []*Entry
+	parts   int
+	// begun: the units before this sequence number may have begun. It is written
+	// before the first of them begins, for several at once.
+	begun int
+	// Created is when the API server stored it: what is older is none of its
+	// changes' doing.
+	Created metav1.Time
+	// left is how many entries are not done yet, in this process' view.
+	left atomic.Int32
+}
+
+// AllDone says whether nothing of the chunk is left to make.
+func (c *Chunk) AllDone() bool { return c.left.Load() == 0 }
+
+const (
+	// ChunkChanges is how many changes one write of the journal covers.
+	ChunkChanges = 100
+	// historyLimit is how many closed journals of a job are kept for undo.
+	historyLimit = 5
+	// begunAhead is by how many units a chunk's watermark is ahead of the unit that
+	// begins: after a kill, so many may have to be looked at for nothing.
+	begunAhead = 50
+	// undoneAhead is by how many units a rollback's watermark is ahead of the unit that
+	// it undoes: after a kill, of so many nobody can tell whether it had undone them.
+	undoneAhead = 50
+)
+
+// ahead returns the watermark for when the unit of that number begins: so many
+// units further, and over those behind that begin with a creation, whose mark
+// tells whether they began.
+func (c *Chunk) ahead(seq int) int {
+	for _, e := range c.entries {
+		first := FirstWrite(e.Unit.Changes)
+		creates := first >= 0 && e.Unit.Changes[first].Verb == migration.Create
+		if e.Seq >= seq+begunAhead && !creates {
+			return e.Seq
+		}
+	}
+	return c.entries[len(c.entries)-1].Seq + 1
+}
 
 const (
 	// secretBytes is how much data the API server takes in one Secret.
@@ -239,36 +286,4 @@ func store(ctx context.Context, s *Store, secret *corev1.Secret) (live *corev1.S
 		return nil, s.failed(secret.Name, err)
 	}
 	return live, nil
-}
-
-// patchMarks writes marks, and the phase if it is not "". The marks of a chunk fit by its
-// construction; those of an earlier build's chunk may not. Then it loses first what tells edits
-// from what the run left, and then stays as it was marked before: an open journal that cannot be
-// closed is worse than an undo that has to look, and says so.
-func (s *Store) patchMarks(ctx context.Context, name string, p Phase, known map[int]Marks) error {
-	err := patchWith(ctx, s, name, p, known)
-	if k8sutil.IsTooLarge(err) {
-		err = patchWith(ctx, s, name, p, statesOnly(known))
-	}
-	if k8sutil.IsTooLarge(err) && p != "" {
-		err = s.patch(ctx, name, p, nil)
-	}
-	return err
-}
-
-func patchWith(ctx context.Context, s *Store, name string, p Phase, known map[int]Marks) error {
-	raw, err := json.Marshal(known)
-	if err != nil {
-		return fmt.Errorf("cannot encode the journal: %w", err)
-	}
-	return s.patch(ctx, name, p, map[string][]byte{"marks": raw})
-}
-
-// statesOnly are marks without hashes and effects.
-func statesOnly(known map[int]Marks) map[int]Marks {
-	short := make(map[int]Marks, len(known))
-	for seq, m := range known {
-		short[seq] = Marks{Steps: m.Steps, Unusable: m.Unusable, RecreatedAs: m.RecreatedAs}
-	}
-	return short
 }

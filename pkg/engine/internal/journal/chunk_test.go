@@ -87,11 +87,11 @@ func TestMarksFit(t *testing.T) {
 				t.Errorf("%s: %d chunks, want %d", tc.reason, got, tc.chunks)
 			}
 			for _, c := range j.All()[1:] {
-				if err := s.Mark(t.Context(), c.Name, c.Marks()); err != nil {
+				if err := s.Mark(t.Context(), c); err != nil {
 					t.Errorf("%s: %v", tc.reason, err)
 				}
 			}
-			if err := s.Enter(t.Context(), j, PhaseDone, j.All()[0].Marks()); err != nil {
+			if err := s.Enter(t.Context(), j, PhaseDone); err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
 			read := s.mustLoad(t, PhaseDone).Entries()
@@ -141,7 +141,7 @@ func TestFullJournalOfAnEarlierBuild(t *testing.T) {
 			t.Fatal(err)
 		}
 		know(entries)
-		if err := s.Enter(t.Context(), j, PhaseDone, j.All()[0].Marks()); err != nil {
+		if err := s.Enter(t.Context(), j, PhaseDone); err != nil {
 			t.Fatalf("%s: %v", tc.reason, err)
 		}
 		if diff := cmp.Diff(tc.want, s.mustLoad(t, PhaseDone).Entries()[0].known[0], cmp.AllowUnexported(known{})); diff != "" {

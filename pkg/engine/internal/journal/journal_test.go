@@ -83,7 +83,7 @@ func TestMarksRoundTrip(t *testing.T) {
 	e.known = slices.Clone(want)
 	e.Step(3).SetUnusable("recreated")
 	last.Step(0).SetUnusable("recreated too") // of a unit of which nothing else is known
-	if err := s.Enter(t.Context(), j, PhaseRollback, e.Chunk.Marks()); err != nil {
+	if err := s.Enter(t.Context(), j, PhaseRollback); err != nil {
 		t.Fatal(err)
 	}
 	read := s.mustLoad(t, PhaseRollback)
@@ -108,7 +108,7 @@ func TestMarksRoundTrip(t *testing.T) {
 		e.known[i].state = StepDone
 	}
 	e.known[4].state = StepLeft
-	if err := s.Mark(t.Context(), e.Chunk.Name, e.Chunk.Marks()); err != nil {
+	if err := s.Mark(t.Context(), e.Chunk); err != nil {
 		t.Fatal(err)
 	}
 	if read = s.mustLoad(t, PhaseRollback); !read.Entries()[0].Done || read.chunks[0].left.Load() != 1 {

@@ -53,7 +53,25 @@ func (rec *Recorder) MarkDone(ctx context.Context, c *Chunk) {
 func (rec *Recorder) MarkNow(ctx context.Context, c *Chunk) error {
 	rec.marking.Lock()
 	defer rec.marking.Unlock()
-	return rec.Journals.Mark(ctx, c.Name, c.Marks())
+	return rec.Journals.Mark(ctx, c)
+}
+
+// MarkBehindFirst writes what is known of the chunks that are to be marked, but for the first one:
+// its marks go with the phase. See Enter.
+func (rec *Recorder) MarkBehindFirst(ctx context.Context, marked func(*Chunk) bool) error {
+	for _, c := range rec.Journal.All()[1:] {
+		if marked(c) {
+			if err := rec.Journals.Mark(ctx, c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Enter moves the journal to a phase, and marks its first chunk.
+func (rec *Recorder) Enter(ctx context.Context, p Phase) error {
+	return rec.Journals.Enter(ctx, rec.Journal, p)
 }
 
 // WriteMarks writes what this process knows to be done, for the next one.
@@ -66,11 +84,12 @@ func (rec *Recorder) WriteMarks(parent context.Context) {
 	rec.marking.Lock()
 	defer rec.marking.Unlock()
 	for _, c := range rec.Journal.All() {
-		if marks := c.Marks(); len(marks) > 0 {
-			if err := rec.Journals.Mark(ctx, c.Name, marks); err != nil {
-				rec.Log.Warn("cannot mark what is done in the journal; a later run will look again", zap.Error(err))
-				return
-			}
+		if len(c.Marks()) == 0 {
+			continue
+		}
+		if err := rec.Journals.Mark(ctx, c); err != nil {
+			rec.Log.Warn("cannot mark what is done in the journal; a later run will look again", zap.Error(err))
+			return
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -203,10 +202,7 @@ func Run(ctx context.Context, a *act.Actor, careful, resumed bool) (*Rollback, e
 	a.Writer.Cluster = a.NewCluster()
 	v := New(a, wait.New(ctx, a.Writer.Cluster), careful)
 	v.objects.later = true
-	v.undo, v.resumed, v.unsure = careful, resumed, a.Recorder.Journal.Undone
-	if !resumed {
-		v.unsure, a.Recorder.Journal.Undone = math.MaxInt, math.MaxInt
-	}
+	v.undo, v.resumed, v.unsure = careful, resumed, a.Recorder.Journal.BeginUndoing(resumed)
 	entries := a.Recorder.Journal.Entries()
 	slices.Reverse(entries)
 	v.askProtector(ctx, entries)
@@ -496,7 +492,7 @@ func (v *Rollback) reverse(ctx context.Context, s journal.Step, state journal.St
 			reverting = journal.StepRevertingUnproven
 		}
 		s.SetState(reverting)
-		if err := v.r.Recorder.Journals.Mark(ctx, s.Entry.Chunk.Name, s.Entry.Chunk.Marks()); err != nil {
+		if err := v.r.Recorder.Journals.Mark(ctx, s.Entry.Chunk); err != nil {
 			return "", err
 		}
 		state = reverting
