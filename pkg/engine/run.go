@@ -533,7 +533,7 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 			if s.Verb != migration.Create || want == nil || !s.State().Begun() || !s.MadeOrBegun() || sameObject(want.Built(), s.Object) {
 				continue
 			}
-			gone, err := rollback.Replaced(ctx, r.Actor, s)
+			gone, err := act.Replaced(ctx, r.Actor, s)
 			if err != nil {
 				return t, err
 			}

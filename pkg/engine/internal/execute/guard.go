@@ -13,7 +13,6 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
-	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/rollback"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/wait"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/write"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -167,9 +166,9 @@ func (x *Executor) retreat(ctx context.Context, steps []journal.Step) error {
 			return fmt.Errorf("cannot note that what was done of it is being undone: %w", err)
 		}
 	}
-	v := rollback.New(x.r, x.waiter, false)
+	reverser := act.NewReverser(x.r, x.waiter, false)
 	for _, s := range begun {
-		result, err := v.Change(ctx, s)
+		result, err := reverser.Reverse(ctx, s)
 		if err != nil {
 			return fmt.Errorf("cannot undo what was done of it: %w", err)
 		}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/actortest"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/enginetest"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
@@ -305,7 +306,7 @@ func TestReplaced(t *testing.T) {
 				}
 				w := newWorld(t, tc.job, nil, migration.Unit{ID: "u", Changes: []migration.Change{create}}, true)
 				tc.since(w)
-				gone, err := Replaced(t.Context(), w.a, w.e.Step(0))
+				gone, err := act.Replaced(t.Context(), w.a, w.e.Step(0))
 				if gone != tc.gone || (err != nil) != tc.fails || (w.api.Live(a) == nil) != tc.gone || (w.e.Step(0).State() == journal.StepLeft) != tc.left {
 					t.Errorf("%s: gone: %t, %v, state %c", tc.reason, gone, err, w.e.Step(0).State())
 				}

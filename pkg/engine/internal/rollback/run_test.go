@@ -251,7 +251,7 @@ func TestRun(t *testing.T) {
 			reason: "and looks as long as it takes, although the call that was told so ends with the Lease", changes: []migration.Change{create},
 			since: func(w *world) {
 				w.a.Writer.Guard = func(ctx context.Context) (context.Context, context.CancelFunc, error) {
-					call, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookPause/2)
+					call, cancel := context.WithTimeout(context.WithoutCancel(ctx), act.LookPause/2)
 					return call, cancel, nil
 				}
 				w.api.Fail(enginetest.Fault{Verb: "delete", Name: "a", Err: busy, Lost: true})
@@ -278,7 +278,7 @@ func TestRun(t *testing.T) {
 			// On f3299ef the object stayed, and the rollback said that everything was as before.
 			reason: "nor do several, while discovery says that the kind is served", changes: []migration.Change{create},
 			since: func(w *world) {
-				for range looks {
+				for range act.Looks {
 					w.api.Fail(enginetest.Fault{Verb: "list", Err: apierrors.NewNotFound(things, "")})
 				}
 			}, want: result{A: "new", Reports: []string{"not-restored"}, Unrestored: 1, Retry: true, Findings: []migration.Severity{failed}},

@@ -1,4 +1,4 @@
-package rollback
+package act
 
 import (
 	"context"
@@ -18,10 +18,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// A journal names objects at the versions at which they were served when the run wrote it. A
-// rollback and an undo work on each at the version at which it is served now.
-
-// objects finds the objects of a journal at the versions at which their kinds are served now.
+// objects finds the objects of a journal at the versions at which their kinds are served now. A
+// journal names them at those at which they were served when the run wrote it.
 type objects struct {
 	w *write.Writer
 
@@ -33,26 +31,26 @@ type objects struct {
 	later bool
 }
 
-// unservedError says that nobody can tell what became of an object: no version of its kind is
+// UnservedError says that nobody can tell what became of an object: no version of its kind is
 // served. Its objects may exist nevertheless.
-type unservedError struct{ kind schema.GroupKind }
+type UnservedError struct{ kind schema.GroupKind }
 
-func (e *unservedError) Error() string {
+func (e *UnservedError) Error() string {
 	return fmt.Sprintf("the API server serves no version of its kind %s (%s) now", e.kind.Kind, e.kind.Group)
 }
 
 const (
-	// looks is how often the API server is asked for an object, or a list, that it says does
-	// not exist, before that is believed; lookPause is the time between two.
-	looks     = 3
-	lookPause = 300 * time.Millisecond
+	// Looks is how often the API server is asked for an object, or a list, that it says does
+	// not exist, before that is believed; LookPause is the time between two.
+	Looks     = 3
+	LookPause = 300 * time.Millisecond
 )
 
 // at names an object at the version at which its kind is served now. again: discovery is asked
 // afresh.
 func (o *objects) at(ctx context.Context, ref migration.Ref, again bool) (migration.Ref, error) {
 	o.mu.Lock()
-	if again = (again || o.later && o.asked.IsZero()) && time.Since(o.asked) >= lookPause; again {
+	if again = (again || o.later && o.asked.IsZero()) && time.Since(o.asked) >= LookPause; again {
 		o.asked = time.Now() // for all who ask at the same time
 		clear(o.known)
 	}
@@ -67,7 +65,7 @@ func (o *objects) at(ctx context.Context, ref migration.Ref, again bool) (migrat
 			return ref, err
 		case !served:
 			delete(o.known, ref.GVK())
-			return ref, &unservedError{ref.GroupKind()}
+			return ref, &UnservedError{ref.GroupKind()}
 		case o.known == nil:
 			o.known = map[schema.GroupVersionKind]migration.Resource{}
 		}
@@ -84,10 +82,10 @@ func (o *objects) whereServed(ctx context.Context, ref migration.Ref, op func(at
 	at, err := o.at(ctx, ref, false)
 	for look := 1; err == nil; look++ {
 		err = op(at)
-		if !notFoundAsAWhole(err) || look == looks {
+		if !notFoundAsAWhole(err) || look == Looks {
 			break
 		}
-		if err := k8sutil.Sleep(ctx, lookPause); err != nil {
+		if err := k8sutil.Sleep(ctx, LookPause); err != nil {
 			return err
 		}
 		at, err = o.at(ctx, ref, true)
@@ -123,7 +121,7 @@ func (o *objects) live(ctx context.Context, ref migration.Ref, subresource strin
 		})
 		asAWhole := notFoundAsAWhole(err)
 		switch {
-		case !apierrors.IsNotFound(err), asAWhole && look == looks:
+		case !apierrors.IsNotFound(err), asAWhole && look == Looks:
 			if err != nil {
 				return nil, fmt.Errorf("cannot get %s: %w", ref, err)
 			}
@@ -132,7 +130,7 @@ func (o *objects) live(ctx context.Context, ref migration.Ref, subresource strin
 		case !asAWhole && (sure || look > 1):
 			return nil, nil
 		}
-		if err := k8sutil.Sleep(ctx, lookPause); err != nil {
+		if err := k8sutil.Sleep(ctx, LookPause); err != nil {
 			return nil, err
 		}
 		at, err = o.at(ctx, ref, true)
