@@ -15,24 +15,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
-	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/execute"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/findings"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/lease"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/write"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// reportBytes bounds what the report's ConfigMap holds; the full list of changes
-// is on stdout.
-const reportBytes = 256 << 10
-
 // reporter is the outcome of one command, as it is reported and stored.
 type reporter struct {
-	*act.Actor
-	e        *Engine
-	lock     lease.Lease
+	engine   *Engine
 	command  string
+	job      migration.Job
+	log      *zap.Logger
+	lock     lease.Lease
+	findings *findings.List
+	recorder *journal.Recorder
+	writer   *write.Writer
 	started  time.Time
 	requests migration.Requests // of the engine when the command began
 	// lastPublished is the outcome that was stored last.
@@ -45,7 +45,7 @@ type reporter struct {
 	earlier []migration.ChangeReport
 }
 
-func (rp *reporter) addReport(report migration.ChangeReport) {
+func (rp *reporter) add(report migration.ChangeReport) {
 	rp.mu.Lock()
 	defer rp.mu.Unlock()
 	rp.unjournaled = append(rp.unjournaled, report)
@@ -54,8 +54,8 @@ func (rp *reporter) addReport(report migration.ChangeReport) {
 // changes are the reports of all changes, in the order of the journal.
 func (rp *reporter) changes() []migration.ChangeReport {
 	all := append([]migration.ChangeReport{}, rp.earlier...)
-	if rp.Recorder.Journal != nil {
-		for _, e := range rp.Recorder.Journal.Entries() {
+	if rp.recorder.Journal != nil {
+		for _, e := range rp.recorder.Journal.Entries() {
 			all = append(all, e.Reports()...)
 		}
 	}
@@ -67,14 +67,14 @@ func (rp *reporter) snapshot(out outcome) *migration.Report {
 	rp.mu.Lock()
 	defer rp.mu.Unlock()
 	report := &migration.Report{
-		Job: rp.Job.Name(), Command: rp.command, Result: out.result, Message: out.message,
+		Job: rp.job.Name(), Command: rp.command, Result: out.result, Message: out.message,
 		StartedAt: rp.started.UTC().Truncate(time.Second), Seconds: execute.Seconds(time.Since(rp.started)),
-		Requests: migration.Requests{Reads: rp.e.counter.Reads() - rp.requests.Reads, Writes: rp.e.counter.Writes() - rp.requests.Writes},
-		Changes:  rp.changes(), Findings: nonNil(rp.Findings.All()),
+		Requests: migration.Requests{Reads: rp.engine.counter.Reads() - rp.requests.Reads, Writes: rp.engine.counter.Writes() - rp.requests.Writes},
+		Changes:  rp.changes(), Findings: nonNil(rp.findings.All()),
 		Signal: out.signal, Unrestored: out.unrestored,
 	}
-	if rp.Recorder.Journal != nil {
-		report.Run = rp.Recorder.Journal.Run
+	if rp.recorder.Journal != nil {
+		report.Run = rp.recorder.Journal.Run
 	}
 	findings.Redact(report)
 	return report
@@ -87,7 +87,7 @@ func (rp *reporter) conclude(ctx context.Context, out outcome) *migration.Report
 	}
 	// Publishing took requests, too.
 	final := rp.snapshot(out)
-	rp.Log.Info("finished", zap.String("result", string(final.Result)), zap.String("summary", final.Message),
+	rp.log.Info("finished", zap.String("result", string(final.Result)), zap.String("summary", final.Message),
 		zap.Int("changes", len(final.Changes)), zap.Int("findings", len(final.Findings)), zap.Float64("seconds", final.Seconds),
 		zap.Int64("reads", final.Requests.Reads), zap.Int64("writes", final.Requests.Writes))
 	return final
@@ -99,6 +99,10 @@ type published struct {
 	LeftOut int `json:"leftOut,omitempty"`
 }
 
+// reportBytes bounds what the report's ConfigMap holds; the full list of changes
+// is on stdout.
+const reportBytes = 256 << 10
+
 // publish writes the report into its ConfigMap, if that says something else
 // than the truth, and one Event into each namespace with changes. A report that
 // cannot be written is no failure of the migration.
@@ -107,19 +111,19 @@ func (rp *reporter) publish(ctx context.Context, out outcome) {
 	report := rp.snapshot(out)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.CallTimeout)
 	defer cancel()
-	if !rp.e.connected.Load() || rp.lock.LossCause() != nil {
+	if !rp.engine.connected.Load() || rp.lock.LossCause() != nil {
 		return
 	}
-	name := rp.e.opts.Names.Program + "-" + rp.Job.Name()
-	maps := rp.e.core.ConfigMaps(rp.e.opts.StateNamespace)
+	name := rp.engine.opts.Names.Program + "-" + rp.job.Name()
+	maps := rp.engine.core.ConfigMaps(rp.engine.opts.StateNamespace)
 	var stored *corev1.ConfigMap
-	err := rp.e.read(ctx, func(ctx context.Context) error {
+	err := rp.engine.read(ctx, func(ctx context.Context) error {
 		var err error
 		stored, err = maps.Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		rp.Log.Warn("cannot read the stored report", zap.Error(err))
+		rp.log.Warn("cannot read the stored report", zap.Error(err))
 		return
 	}
 	exists := err == nil
@@ -131,10 +135,10 @@ func (rp *reporter) publish(ctx context.Context, out outcome) {
 	}
 	data, err := reportData(report)
 	if err != nil {
-		rp.Log.Warn("cannot encode the report", zap.Error(err))
+		rp.log.Warn("cannot encode the report", zap.Error(err))
 		return
 	}
-	write := rp.Writer.Write
+	write := rp.writer.Write
 	if !rp.lock.WasTaken() {
 		// Nothing was changed: the report is no part of the migration's state.
 		write = func(ctx context.Context, op func(context.Context) error) error {
@@ -143,13 +147,13 @@ func (rp *reporter) publish(ctx context.Context, out outcome) {
 	}
 	err = write(ctx, func(ctx context.Context) error {
 		configMap := &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{rp.e.opts.Names.Key(journal.LabelJob): rp.Job.Name()}}, Data: data,
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{rp.engine.opts.Names.Key(journal.LabelJob): rp.job.Name()}}, Data: data,
 		}
 		if !exists {
 			_, err := maps.Create(ctx, configMap, metav1.CreateOptions{})
 			if k8sutil.NamespaceGone(err) && !rp.lock.WasTaken() {
 				// The first write of all.
-				if err := rp.e.makeStateNamespace(ctx, err); err != nil {
+				if err := rp.engine.makeStateNamespace(ctx, err); err != nil {
 					return err
 				}
 				_, err = maps.Create(ctx, configMap, metav1.CreateOptions{})
@@ -166,7 +170,7 @@ func (rp *reporter) publish(ctx context.Context, out outcome) {
 		return k8sutil.RetryConflict(err)
 	})
 	if err != nil {
-		rp.Log.Warn("cannot write the report", zap.String("configMap", rp.e.opts.StateNamespace+"/"+name), zap.Error(err))
+		rp.log.Warn("cannot write the report", zap.String("configMap", rp.engine.opts.StateNamespace+"/"+name), zap.Error(err))
 	}
 	if rp.lock.WasTaken() {
 		rp.emitEvents(ctx, report)
@@ -233,7 +237,7 @@ const EventReason = "Migration"
 
 // emitEvents leaves one Event in each namespace that the run changed objects in.
 func (rp *reporter) emitEvents(ctx context.Context, report *migration.Report) {
-	touched := rp.Recorder.ChangedIn(rp.earlier)
+	touched := rp.recorder.ChangedIn(rp.earlier)
 	kind := corev1.EventTypeNormal
 	if report.ExitCode() != migration.ExitOK {
 		kind = corev1.EventTypeWarning
@@ -244,15 +248,15 @@ func (rp *reporter) emitEvents(ctx context.Context, report *migration.Report) {
 	for namespace, n := range touched {
 		event := &corev1.Event{
 			// One for each run and result: a repeated call finds it there.
-			ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s-%s-%s-%s", rp.e.opts.Names.Program, rp.Job.Name(), report.Run, report.Result)},
+			ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s-%s-%s-%s", rp.engine.opts.Names.Program, rp.job.Name(), report.Run, report.Result)},
 			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, Namespace: namespace},
 			Type:           kind, Reason: EventReason, Count: 1, FirstTimestamp: now, LastTimestamp: now,
-			Source:  corev1.EventSource{Component: rp.e.opts.Names.Program},
-			Message: fmt.Sprintf("%s %s: %s in this namespace. %s: %s", rp.Job.Name(), rp.command, migration.Count(n, "change"), report.Result, report.Message),
+			Source:  corev1.EventSource{Component: rp.engine.opts.Names.Program},
+			Message: fmt.Sprintf("%s %s: %s in this namespace. %s: %s", rp.job.Name(), rp.command, migration.Count(n, "change"), report.Result, report.Message),
 		}
 		events.Go(func() error {
-			err := rp.Writer.Write(ctx, func(ctx context.Context) error {
-				_, err := rp.e.core.Events(namespace).Create(ctx, event, metav1.CreateOptions{})
+			err := rp.writer.Write(ctx, func(ctx context.Context) error {
+				_, err := rp.engine.core.Events(namespace).Create(ctx, event, metav1.CreateOptions{})
 				switch {
 				case apierrors.IsAlreadyExists(err):
 					return nil
@@ -262,7 +266,7 @@ func (rp *reporter) emitEvents(ctx context.Context, report *migration.Report) {
 				return k8sutil.RetryConflict(err)
 			})
 			if err != nil {
-				rp.Log.Debug("cannot leave an event", zap.String("namespace", namespace), zap.Error(err))
+				rp.log.Debug("cannot leave an event", zap.String("namespace", namespace), zap.Error(err))
 			}
 			return nil // an Event is a courtesy
 		})
@@ -272,21 +276,3 @@ func (rp *reporter) emitEvents(ctx context.Context, report *migration.Report) {
 
 // eventParallelism is how many Events are written at once.
 const eventParallelism = 8
-
-func hasErrors(plan *migration.Plan) bool {
-	return slices.ContainsFunc(plan.Findings, func(f migration.Finding) bool { return f.Severity == migration.Error })
-}
-
-func hasDeferred(findings []migration.Finding) bool {
-	return slices.ContainsFunc(findings, func(f migration.Finding) bool { return f.Severity == migration.Deferred })
-}
-
-func writingUnits(plan *migration.Plan) int {
-	n := 0
-	for _, u := range slices.Concat(plan.Units, plan.Last) {
-		if u.Writes() {
-			n++
-		}
-	}
-	return n
-}

@@ -5,7 +5,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/findings"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -52,7 +51,7 @@ func TestFinished(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			found := findings.New(zap.NewNop())
 			found.Add(tc.findings...)
-			r := &run{reporter: &reporter{e: &Engine{opts: Options{Defer: tc.policy}}, Actor: &act.Actor{Findings: found}}}
+			r := &run{engine: &Engine{opts: Options{Defer: tc.policy}}, findings: found}
 			if got := r.finished(outcome{result: migration.Succeeded}); got.result != tc.want {
 				t.Errorf("got %s", got.result)
 			}

@@ -22,8 +22,8 @@ import (
 
 // preflight asks for every permission before the first write.
 type preflight struct {
-	*act.Actor
-	asker
+	actor *act.Actor
+	asker asker
 }
 
 // permission is one verb on one resource in one scope.
@@ -55,7 +55,7 @@ func (p permission) String() string {
 func (pf *preflight) permissions(ctx context.Context, units []migration.Unit) ([]permission, error) {
 	needed := map[permission]bool{}
 	var named []migration.Access
-	if accessor, ok := pf.Job.(migration.Accessor); ok {
+	if accessor, ok := pf.actor.Job.(migration.Accessor); ok {
 		named = slices.DeleteFunc(accessor.Access(), func(row migration.Access) bool { return len(row.Names) == 0 })
 	}
 	need := func(ref migration.Ref, subresource string, verbs ...string) {
@@ -82,7 +82,7 @@ func (pf *preflight) permissions(ctx context.Context, units []migration.Unit) ([
 				need(s.Ref, "", "get")
 				need(migration.Ref{Resource: migration.Pods, Namespace: s.Ref.Namespace}, "", "list", "watch", "delete", "get")
 			}
-			for _, c := range append(pf.Job.Await(s.Change), pf.After(s)...) {
+			for _, c := range append(pf.actor.Job.Await(s.Change), pf.actor.After(s)...) {
 				for _, on := range slices.Concat(c.On, c.OnIfServed) {
 					looksAt[on] = true
 				}
@@ -99,7 +99,7 @@ func (pf *preflight) permissions(ctx context.Context, units []migration.Unit) ([
 	for _, ref := range reads {
 		need(ref, "", "list", "watch")
 	}
-	if protector, ok := pf.Job.(migration.ProtectReader); ok {
+	if protector, ok := pf.actor.Job.(migration.ProtectReader); ok {
 		if reads, err = pf.served(ctx, protector.ProtectReads()); err != nil {
 			return nil, err
 		}
@@ -107,7 +107,7 @@ func (pf *preflight) permissions(ctx context.Context, units []migration.Unit) ([
 			need(ref, "", "list")
 		}
 	}
-	for _, row := range migration.WriterState(pf.StateNamespace) {
+	for _, row := range migration.WriterState(pf.actor.StateNamespace) {
 		for _, verb := range row.Verbs {
 			needed[permission{verb: verb, group: row.Group, resource: row.Resource, namespace: row.Namespace}] = true
 		}
@@ -130,7 +130,7 @@ func (pf *preflight) served(ctx context.Context, subjects []migration.Subject) (
 		if k == nil {
 			k = &migration.Kind{GroupKind: s.GroupKind}
 			kinds[s.GroupKind] = k
-			if err := migration.Discover(ctx, pf.Writer.Cluster, k); err != nil {
+			if err := migration.Discover(ctx, pf.actor.Writer.Cluster, k); err != nil {
 				return nil, err
 			}
 		}
@@ -156,29 +156,29 @@ func (pf *preflight) missing(ctx context.Context, units []migration.Unit) ([]mig
 	if err != nil {
 		return nil, err
 	}
-	missing, err := pf.denied(ctx, needed)
+	missing, err := pf.asker.denied(ctx, needed)
 	if err != nil {
 		return nil, err
 	}
-	_, says := pf.Job.(migration.Accessor)
-	return pf.notGranted(says, missing), nil
+	_, says := pf.actor.Job.(migration.Accessor)
+	return pf.asker.notGranted(says, missing), nil
 }
 
 // asker asks the API server what this account may do.
-type asker struct{ *Engine }
+type asker struct{ engine *Engine }
 
 // notGranted are the findings about missing permissions. inRole: the Role that Options.Grant
 // prints has them.
-func (e asker) notGranted(inRole bool, missing []permission) []migration.Finding {
+func (a asker) notGranted(inRole bool, missing []permission) []migration.Finding {
 	var findings []migration.Finding
 	for _, p := range missing {
 		f := migration.Finding{ID: "permission-missing", Severity: migration.Error, Problem: "missing permission: " + p.String(), Note: grant}
-		if p.namespace == e.opts.StateNamespace {
+		if p.namespace == a.engine.opts.StateNamespace {
 			f.Note += " A Role needs its namespace:"
 			f.Command = createNamespace(p.namespace)
 		}
-		if inRole && e.opts.Grant != "" {
-			f.Note, f.Command = "An administrator has to apply the Role that this command prints. Then run again.", e.opts.Grant
+		if inRole && a.engine.opts.Grant != "" {
+			f.Note, f.Command = "An administrator has to apply the Role that this command prints. Then run again.", a.engine.opts.Grant
 		}
 		findings = append(findings, f)
 	}
@@ -186,15 +186,15 @@ func (e asker) notGranted(inRole bool, missing []permission) []migration.Finding
 }
 
 // accessOf is what a job needs in all, its state included; nothing if it does not say that.
-func (e asker) accessOf(job migration.Job) []migration.Access {
+func (a asker) accessOf(job migration.Job) []migration.Access {
 	accessor, ok := job.(migration.Accessor)
 	switch {
 	case !ok:
 		return nil
 	case onlyReads(job):
-		return append(accessor.Access(), migration.ReaderState(e.opts.StateNamespace)...)
+		return append(accessor.Access(), migration.ReaderState(a.engine.opts.StateNamespace)...)
 	default:
-		return append(accessor.Access(), migration.WriterState(e.opts.StateNamespace)...)
+		return append(accessor.Access(), migration.WriterState(a.engine.opts.StateNamespace)...)
 	}
 }
 
@@ -215,15 +215,15 @@ func (e *PermissionError) Unwrap() error { return e.Err }
 
 // refused completes an answer of the API server that a permission is missing: all that are
 // missing are named at once, of those that are needed. Any other error stays as it is.
-func (e asker) refused(ctx context.Context, needed []migration.Access, err error) error {
+func (a asker) refused(ctx context.Context, needed []migration.Access, err error) error {
 	if k8sutil.RefusalOf(err).Kind != k8sutil.NoPermission {
 		return err
 	}
-	missing, failed := e.missing(ctx, needed)
+	missing, failed := a.missing(ctx, needed)
 	if failed != nil || len(missing) == 0 {
 		return err
 	}
-	return &PermissionError{Findings: e.notGranted(true, missing), Err: err}
+	return &PermissionError{Findings: a.notGranted(true, missing), Err: err}
 }
 
 // Applicable leaves out the rows that are limited to an API that this cluster does not serve.
@@ -261,8 +261,8 @@ func (e *Engine) Missing(ctx context.Context, rows []migration.Access) ([]string
 	return names, err
 }
 
-func (e asker) missing(ctx context.Context, rows []migration.Access) ([]permission, error) {
-	rows, err := e.Applicable(ctx, rows)
+func (a asker) missing(ctx context.Context, rows []migration.Access) ([]permission, error) {
+	rows, err := a.engine.Applicable(ctx, rows)
 	if err != nil {
 		return nil, err
 	}
@@ -282,14 +282,14 @@ func (e asker) missing(ctx context.Context, rows []migration.Access) ([]permissi
 			}
 		}
 	}
-	return e.denied(ctx, all)
+	return a.denied(ctx, all)
 }
 
 const grant = "Grant it to the account that runs the job (its Role or ClusterRole), and run the job again."
 
 // denied returns which of the permissions are not given. What is needed in
 // several namespaces is mostly given in all: that is one question.
-func (e asker) denied(ctx context.Context, all []permission) ([]permission, error) {
+func (a asker) denied(ctx context.Context, all []permission) ([]permission, error) {
 	byVerb := map[permission][]permission{}
 	for _, p := range all {
 		everywhere := p
@@ -303,12 +303,12 @@ func (e asker) denied(ctx context.Context, all []permission) ([]permission, erro
 	for everywhere, each := range byVerb {
 		g.Go(func() error {
 			if len(each) > 1 {
-				if allowed, err := e.allowed(ctx, everywhere); allowed || err != nil {
+				if allowed, err := a.allowed(ctx, everywhere); allowed || err != nil {
 					return err
 				}
 			}
 			for _, p := range each {
-				allowed, err := e.allowed(ctx, p)
+				allowed, err := a.allowed(ctx, p)
 				if err != nil {
 					return err
 				}
@@ -322,18 +322,18 @@ func (e asker) denied(ctx context.Context, all []permission) ([]permission, erro
 		})
 	}
 	err := g.Wait()
-	slices.SortFunc(missing, func(a, b permission) int { return cmp.Compare(a.String(), b.String()) })
+	slices.SortFunc(missing, func(p, q permission) int { return cmp.Compare(p.String(), q.String()) })
 	return missing, err
 }
 
-func (e asker) allowed(ctx context.Context, p permission) (allowed bool, err error) {
+func (a asker) allowed(ctx context.Context, p permission) (allowed bool, err error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: p.verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
 		},
 	}}
-	err = e.read(ctx, func(ctx context.Context) error {
-		answer, err := e.reviews.Create(ctx, review, metav1.CreateOptions{})
+	err = a.engine.read(ctx, func(ctx context.Context) error {
+		answer, err := a.engine.reviews.Create(ctx, review, metav1.CreateOptions{})
 		if err != nil {
 			return fmt.Errorf("cannot ask for the permission to %s: %w", p, err)
 		}

@@ -78,18 +78,18 @@ func (e *Engine) CreateStateNamespace(ctx context.Context, job migration.Job) *m
 	ctx, cancel := limited(ctx, e.opts.Timeout, "it", "--timeout")
 	defer cancel()
 	out := r.ensureStateNamespace(ctx)
-	r.Log.Info("finished", zap.String("result", string(out.result)), zap.String("summary", out.message))
-	return r.snapshot(out)
+	r.log.Info("finished", zap.String("result", string(out.result)), zap.String("summary", out.message))
+	return r.reporter.snapshot(out)
 }
 
 func (r *run) ensureStateNamespace(ctx context.Context) outcome {
-	name := r.e.opts.StateNamespace
+	name := r.engine.opts.StateNamespace
 	created := false
-	err := r.e.read(ctx, func(ctx context.Context) error {
-		namespace, err := r.e.core.Namespaces().Get(ctx, name, metav1.GetOptions{})
+	err := r.engine.read(ctx, func(ctx context.Context) error {
+		namespace, err := r.engine.core.Namespaces().Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			err = r.e.makeStateNamespace(ctx, err)
+			err = r.engine.makeStateNamespace(ctx, err)
 			created = err == nil
 			return err
 		case err == nil && namespace.Status.Phase == corev1.NamespaceTerminating:
@@ -99,7 +99,7 @@ func (r *run) ensureStateNamespace(ctx context.Context) outcome {
 	})
 	switch {
 	case err != nil:
-		return r.nothingChanged(ctx, err)
+		return r.explain.nothingChanged(ctx, err)
 	case created:
 		return outcome{result: migration.Succeeded, message: fmt.Sprintf("Namespace %s is created", name)}
 	}

@@ -141,7 +141,8 @@ func (n *Namespaces) cannot(name string, err error) {
 	n.w.Log.Debug("cannot read the namespace; whether it is the same one later is not looked at", zap.String("namespace", name), zap.Error(err))
 }
 
-// Same refuses to create an object, which a step has deleted, in another namespace of the same name: that has another owner, or other contents, and who deleted the former one deleted
+// Same refuses to create an object, which a step has deleted, in another namespace of the same
+// name: that has another owner, or other contents, and who deleted the former one deleted
 // the object with it. Without the UID, which journals of earlier builds and of jobs that may not
 // read it lack, a namespace that is younger than the journal is another one.
 func (n *Namespaces) Same(ctx context.Context, s journal.Step) error {

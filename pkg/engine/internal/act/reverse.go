@@ -42,11 +42,12 @@ func NewReverser(a *Actor, w *wait.Waiter, careful bool) *Reverser {
 	}
 }
 
-// Refresh has discovery asked afresh for the first object: a rollback or undo may come long after it
-// was asked.
+// Refresh has discovery asked afresh for the first object: a rollback or undo may come long after
+// it was asked.
 func (v *Reverser) Refresh() { v.objects.later = true }
 
-// Live reads an object past every cache, at the version at which it is served now: see objects.live.
+// Live reads an object past every cache, at the version at which it is served now: see
+// objects.live.
 func (v *Reverser) Live(ctx context.Context, ref migration.Ref) (*unstructured.Unstructured, error) {
 	return v.objects.live(ctx, ref, "", true)
 }

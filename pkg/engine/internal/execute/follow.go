@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
-	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/findings"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -195,35 +194,4 @@ func (f *followed) unlessLeft(ctx context.Context, s journal.Step, wait func(con
 		return nil
 	}
 	return err
-}
-
-// Postpone leaves out, and says so, what would follow from units of the plan that this run does not
-// do, since it goes on with those of an interrupted one: it would wait for what nobody does.
-func Postpone(units, postponed []migration.Unit, told *findings.List) []migration.Unit {
-	left := map[string]bool{}
-	leave := func(u *migration.Unit, why string) {
-		left[u.ID] = true
-		for i := range u.Changes {
-			if ch := &u.Changes[i]; ch.Writes() {
-				told.Tell(migration.Finding{
-					ID: "postponed", Severity: migration.Deferred, Object: ch.Ref.String(),
-					Problem: fmt.Sprintf("not done in this run (%s): %s", ch.Verb, why), Note: "The next run does it. Run the job again.",
-				})
-			}
-		}
-	}
-	for i := range postponed {
-		leave(&postponed[i], "an interrupted run began "+postponed[i].ID+" without that")
-	}
-	for were := -1; were != len(left); {
-		were = len(left)
-		units = slices.DeleteFunc(units, func(u migration.Unit) bool {
-			i := slices.IndexFunc(u.Follows, func(id string) bool { return left[id] })
-			if i >= 0 {
-				leave(&u, "it follows from "+u.Follows[i]+", which is not done either")
-			}
-			return i >= 0
-		})
-	}
-	return units
 }

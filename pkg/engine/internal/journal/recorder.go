@@ -94,6 +94,13 @@ func (rec *Recorder) WriteMarks(parent context.Context) {
 	}
 }
 
+// Prune removes journals that nobody can need; failing to is no failure of the run.
+func (rec *Recorder) Prune(ctx context.Context) {
+	if err := rec.Journals.Prune(ctx); err != nil {
+		rec.Log.Warn("cannot remove old journals; a later run will", zap.Error(err))
+	}
+}
+
 // Reload reads what was unloaded of a unit, and of the others of its chunk.
 func (rec *Recorder) Reload(ctx context.Context, e *Entry) error {
 	if e.unloaded == nil {

@@ -11,7 +11,7 @@ import (
 func (e *Entry) Reports() []migration.ChangeReport { return e.reports }
 
 // Result is what is said of the step, "" if nothing is.
-func (s Step) Result() string {
+func (s Status) Result() string {
 	if s.Index >= len(s.Entry.reports) {
 		return ""
 	}
@@ -19,16 +19,16 @@ func (s Step) Result() string {
 }
 
 // Report says what became of the step, and why.
-func (s Step) Report(result, message string) {
+func (s Status) Report(result, message string) {
 	report := &s.Entry.reports[s.Index]
 	report.Result, report.Message = result, message
 }
 
 // ReportResult says what became of the step.
-func (s Step) ReportResult(result string) { s.Entry.reports[s.Index].Result = result }
+func (s Status) ReportResult(result string) { s.Entry.reports[s.Index].Result = result }
 
 // ReportSeconds says how long the step took.
-func (s Step) ReportSeconds(seconds float64) { s.Entry.reports[s.Index].Seconds = seconds }
+func (s Status) ReportSeconds(seconds float64) { s.Entry.reports[s.Index].Seconds = seconds }
 
 // Leave gives up steps of one unit, and says why. Those that were undone are reported as such.
 func Leave(steps []Step, why string) {
