@@ -17,11 +17,6 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// namespaceAge is how old an answer may be when something is about to be created in a namespace.
-const namespaceAge = time.Second
-
-var namespaces = migration.CoreResource("", "namespaces", "Namespace")
-
 // Namespaces tells namespaces of one name apart, which are deleted and created again. For
 // pre-images each is read once, since those are many and namespaces few; before something is
 // created in one, it is read again. A job that may not read them does without.
@@ -50,6 +45,11 @@ type Namespace struct {
 func NewNamespaces(w *write.Writer, job migration.Job, applicable func(context.Context, []migration.Access) ([]migration.Access, error)) *Namespaces {
 	return &Namespaces{w: w, job: job, applicable: applicable, turn: make(chan struct{}, 1), known: map[string]Namespace{}}
 }
+
+// namespaceAge is how old an answer may be when something is about to be created in a namespace.
+const namespaceAge = time.Second
+
+var namespaces = migration.CoreResource("", "namespaces", "Namespace")
 
 // verb is the first of some with which the job may read a namespace, by its own table; "" if it may
 // not. One that has no table may be able to get it.

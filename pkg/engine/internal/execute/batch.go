@@ -20,7 +20,7 @@ func (x *Executor) journaled(units, last []migration.Unit) <-chan []*journal.Ent
 	batches := make(chan []*journal.Entry)
 	go func() {
 		defer close(batches)
-		next := x.r.Recorder.NextSeq()
+		next := x.actor.Recorder.NextSeq()
 		if len(last) > 0 {
 			entries, ok := x.journal(last, &next, true)
 			if !ok {
@@ -49,7 +49,7 @@ func (x *Executor) journal(batch []migration.Unit, next *int, last bool) ([]*jou
 	var entries []*journal.Entry
 	for i := range batch {
 		journal.Build(&batch[i])
-		pre, err := x.r.Preimages(x.work, &batch[i], last)
+		pre, err := x.actor.Preimages(x.work, &batch[i], last)
 		if moved, ok := errors.AsType[*write.ChangedError](err); ok {
 			x.leaveUnit(&batch[i], moved)
 			for j := range batch[i].Changes {
@@ -75,7 +75,7 @@ func (x *Executor) journal(batch []migration.Unit, next *int, last bool) ([]*jou
 	if len(entries) == 0 {
 		return nil, true
 	}
-	if err := x.r.Recorder.Journals.Append(x.work, x.r.Recorder.Journal, entries); err != nil {
+	if err := x.actor.Recorder.Journals.Append(x.work, x.actor.Recorder.Journal, entries); err != nil {
 		if x.work.Err() == nil {
 			x.failRun(err)
 		}
@@ -88,13 +88,13 @@ func (x *Executor) journal(batch []migration.Unit, next *int, last bool) ([]*jou
 // it was planned for any more.
 func (x *Executor) leaveUnit(u *migration.Unit, moved *write.ChangedError) {
 	f := act.NotAsDecided(moved)
-	x.r.Findings.Add(f)
+	x.actor.Findings.Add(f)
 	for i := range u.Changes {
 		report := migration.ReportOf(&u.Changes[i], migration.ChangeLeft)
 		report.Message = f.Problem
 		x.reported(report)
 	}
-	x.r.Log.Warn("not done: it was changed since the plan was made", zap.String("object", f.Object), zap.String("problem", f.Problem))
+	x.actor.Log.Warn("not done: it was changed since the plan was made", zap.String("object", f.Object), zap.String("problem", f.Problem))
 	x.step(1, u.ID)
 }
 

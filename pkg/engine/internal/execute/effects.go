@@ -35,19 +35,19 @@ func (x *Executor) recordEffects(ctx context.Context, s journal.Step) {
 		})
 		if err != nil {
 			if ctx.Err() == nil {
-				x.r.Log.Warn("cannot read what a controller made; an undo will leave it", zap.String("object", ref.String()), zap.Error(err))
+				x.actor.Log.Warn("cannot read what a controller made; an undo will leave it", zap.String("object", ref.String()), zap.Error(err))
 			}
 			return
 		}
 		if live := all[ref]; live != nil {
-			x.r.NoteMade(s, ref, live)
+			x.actor.NoteMade(s, ref, live)
 		}
 	}
 }
 
 // RecordLateEffects notes what controllers made only after the units had ended.
 func (x *Executor) RecordLateEffects(ctx context.Context) {
-	for _, e := range x.r.Recorder.Journal.Entries() {
+	for _, e := range x.actor.Recorder.Journal.Entries() {
 		for _, s := range e.Steps() {
 			if len(s.Pre().Absent) > 0 && s.State().IsDone() {
 				x.recordEffects(ctx, s)

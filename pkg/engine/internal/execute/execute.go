@@ -16,7 +16,7 @@ import (
 
 // Executor makes the changes of one run: journal, write, wait, mark.
 type Executor struct {
-	r      *act.Actor
+	actor  *act.Actor
 	waiter *wait.Waiter
 	serial bool
 
@@ -75,7 +75,7 @@ func New(ctx context.Context, a *act.Actor, o Options) *Executor {
 		o.Unready = 1
 	}
 	return &Executor{
-		r: a, waiter: wait.New(ctx, a.Writer.Cluster), serial: o.Serial, shared: wait.NewSharedReads(a.NewCluster),
+		actor: a, waiter: wait.New(ctx, a.Writer.Cluster), serial: o.Serial, shared: wait.NewSharedReads(a.NewCluster),
 		progress: o.Progress, reported: o.Reported,
 		slots: make(chan struct{}, max(1, o.Parallelism)), unready: make(chan struct{}, o.Unready),
 		resumed: make(chan struct{}, o.Unready), asking: make(chan struct{}, askingAtOnce), checked: make(chan struct{}, o.Unready),
@@ -176,7 +176,7 @@ func (x *Executor) start(ctx context.Context, e *journal.Entry) bool {
 // has waited for others, if it has.
 func (x *Executor) begin(ctx context.Context, e *journal.Entry, waited time.Time) bool {
 	p := &place{room: x.slots}
-	switch waits := x.r.Waits(&e.Unit); {
+	switch waits := x.actor.Waits(&e.Unit); {
 	case x.serial, waits && !e.Read:
 		p.room = x.unready
 	case waits:
@@ -186,14 +186,14 @@ func (x *Executor) begin(ctx context.Context, e *journal.Entry, waited time.Time
 		return false
 	}
 	if x.follow.lost(e) {
-		x.follow.leave(x.r, e)
+		x.follow.leave(x.actor, e)
 		x.shared.Counted(-1, 0)
 		x.end(e)
 		p.leave()
 		return true
 	}
 	x.raising.Lock()
-	err := x.r.Recorder.Journals.Raise(x.work, e)
+	err := x.actor.Recorder.Journals.Raise(x.work, e)
 	x.raising.Unlock()
 	if err != nil {
 		p.leave()
@@ -224,7 +224,7 @@ func (x *Executor) end(e *journal.Entry) {
 	e.Unload()
 	if e.Complete() {
 		// Not in the unit's own slot: nothing waits for a mark.
-		x.units.Go(func() { x.r.Recorder.MarkDone(x.work, e.Chunk) })
+		x.units.Go(func() { x.actor.Recorder.MarkDone(x.work, e.Chunk) })
 	}
 	x.follow.conclude(e)
 	x.step(1, e.Unit.ID)
@@ -244,7 +244,7 @@ func (x *Executor) await(ctx context.Context, u *migration.Unit) {
 		ch := &u.Changes[i]
 		began := time.Now()
 		report := migration.ReportOf(ch, migration.ChangeDone)
-		err := x.waits(ch.Ref, func(tell func(string)) error { return x.waiter.WaitTelling(ctx, x.r.Job.Await(ch), began, tell) })
+		err := x.waits(ch.Ref, func(tell func(string)) error { return x.waiter.WaitTelling(ctx, x.actor.Job.Await(ch), began, tell) })
 		if err != nil {
 			x.fail(ch.Ref, fmt.Errorf("%s: %w", ch.Ref, err))
 			report.Result, report.Message = endOf(report.Result, err)

@@ -58,7 +58,7 @@ func TestWaitsNameTheLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		progress := &told{}
-		x := &Executor{r: &act.Actor{Log: zap.New(core)}, progress: progress}
+		x := &Executor{actor: &act.Actor{Log: zap.New(core)}, progress: progress}
 		for i, name := range []string{"slow", "quick"} {
 			go func() {
 				time.Sleep(time.Duration(i) * time.Second)

@@ -29,8 +29,8 @@ func (x *Executor) fail(ref migration.Ref, err error) {
 	// What was still waited for when the time ran out has a name, too.
 	if !act.Ended(err) || errors.As(err, &cutOff) && errors.As(err, &timeout) {
 		finding := act.Advised(migration.Finding{Severity: migration.Error, Object: ref.String(), Problem: act.ProblemOf(ref, err)}, err)
-		x.r.Findings.Add(finding)
-		x.r.Log.Error("failed", zap.String("object", finding.Object), zap.String("problem", finding.Problem), zap.String("hint", finding.Advice().String()))
+		x.actor.Findings.Add(finding)
+		x.actor.Log.Error("failed", zap.String("object", finding.Object), zap.String("problem", finding.Problem), zap.String("hint", finding.Advice().String()))
 	}
 	x.failRun(err)
 }

@@ -14,15 +14,6 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// reason is what becomes of the units of one ID, which others follow.
-type reason struct {
-	// open is how many of them have not ended; over is closed when none is left.
-	open int
-	over chan struct{}
-	// made: one of them was made whole. left: one was left, in this run.
-	made, left bool
-}
-
 // followed is what becomes of the units of a run that others follow, and of the changes that others
 // wait for.
 type followed struct {
@@ -34,6 +25,15 @@ type followed struct {
 	again map[*journal.Entry]bool
 	// left are the objects of which a change was left, or is waited for.
 	left map[migration.Ref]*leftObject
+}
+
+// reason is what becomes of the units of one ID, which others follow.
+type reason struct {
+	// open is how many of them have not ended; over is closed when none is left.
+	open int
+	over chan struct{}
+	// made: one of them was made whole. left: one was left, in this run.
+	made, left bool
 }
 
 func newFollowed() *followed {

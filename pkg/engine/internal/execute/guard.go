@@ -39,7 +39,7 @@ func (u *unitRun) decide(ctx context.Context, s journal.Step, gaveUp bool) (left
 // reads delays nobody; the answer is then not older than a shared read.
 func (u *unitRun) recheck(s journal.Step) (*migration.Finding, wait.Answer, error) {
 	x, p := u.x, u.place
-	rechecker, ok := x.r.Job.(migration.Rechecker)
+	rechecker, ok := x.actor.Job.(migration.Rechecker)
 	if !ok {
 		return &migration.Finding{
 			ID: "not-checked", Severity: migration.Deferred, Object: s.Ref.String(), Problem: "not done: this version of the job cannot check whether the reason for it still holds",
@@ -82,7 +82,7 @@ func (u *unitRun) recheck(s journal.Step) (*migration.Finding, wait.Answer, erro
 		default:
 			// Its turn came too late for the answer, since many others have theirs. --timeout ends
 			// it.
-			x.r.Log.Debug("checking again: its turn came too late", zap.String("object", s.Ref.String()))
+			x.actor.Log.Debug("checking again: its turn came too late", zap.String("object", s.Ref.String()))
 		}
 	}
 }
@@ -139,8 +139,8 @@ func (x *Executor) leave(ctx context.Context, s journal.Step, f migration.Findin
 		return err
 	}
 	journal.Leave(steps, f.Problem)
-	x.r.Findings.Add(f)
-	x.r.Log.Warn("not done: its reason does not hold any more", zap.String("object", f.Object), zap.String("problem", f.Problem))
+	x.actor.Findings.Add(f)
+	x.actor.Log.Warn("not done: its reason does not hold any more", zap.String("object", f.Object), zap.String("problem", f.Problem))
 	return nil
 }
 
@@ -162,11 +162,11 @@ func (x *Executor) retreat(ctx context.Context, steps []journal.Step) error {
 		}
 	}
 	if done {
-		if err := x.r.Recorder.MarkNow(ctx, steps[0].Entry.Chunk); err != nil {
+		if err := x.actor.Recorder.MarkNow(ctx, steps[0].Entry.Chunk); err != nil {
 			return fmt.Errorf("cannot note that what was done of it is being undone: %w", err)
 		}
 	}
-	reverser := act.NewReverser(x.r, x.waiter, false)
+	reverser := act.NewReverser(x.actor, x.waiter, false)
 	for _, s := range begun {
 		result, err := reverser.Reverse(ctx, s)
 		if err != nil {
@@ -174,7 +174,7 @@ func (x *Executor) retreat(ctx context.Context, steps []journal.Step) error {
 		}
 		if result != "" {
 			s.ReportResult(result)
-			x.r.Log.Info("undone: "+string(s.Verb), zap.String("object", s.Ref.String()))
+			x.actor.Log.Info("undone: "+string(s.Verb), zap.String("object", s.Ref.String()))
 		}
 	}
 	return nil

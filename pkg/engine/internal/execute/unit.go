@@ -153,12 +153,12 @@ func (u *unitRun) change(ctx context.Context, s journal.Step) (string, error) {
 // wait waits for what must hold after the change.
 func (u *unitRun) wait(ctx context.Context, s journal.Step) error {
 	x := u.x
-	conditions := x.r.After(s)
+	conditions := x.actor.After(s)
 	if s.Verb != migration.Delete || !s.IsShown() {
 		// What an earlier process has deleted is looked after by the plan of now.
-		conditions = append(conditions, x.r.Job.Await(s.Change)...)
+		conditions = append(conditions, x.actor.Job.Await(s.Change)...)
 	}
-	conditions = append(sees(x.r, s, conditions), conditions...)
+	conditions = append(sees(x.actor, s, conditions), conditions...)
 	if len(conditions) == 0 {
 		return nil
 	}
@@ -168,7 +168,7 @@ func (u *unitRun) wait(ctx context.Context, s journal.Step) error {
 	}
 	err := x.waits(s.Ref, func(tell func(string)) error {
 		return x.follow.unlessLeft(limit, s, func(limit context.Context) error {
-			return x.r.Nudging(limit, x.waiter, s.Change, func() error { return x.waiter.WaitTelling(limit, conditions, time.Now(), tell) })
+			return x.actor.Nudging(limit, x.waiter, s.Change, func() error { return x.waiter.WaitTelling(limit, conditions, time.Now(), tell) })
 		})
 	})
 	if err == nil {
@@ -193,7 +193,7 @@ func (u *unitRun) end(ctx context.Context, s journal.Step, result string, began 
 	s.ReportResult(result)
 	s.ReportSeconds(took)
 	if s.Writes() {
-		u.x.r.Log.Info(pastTense(s.Verb, result), zap.String("object", s.Ref.String()), zap.Float64("seconds", took))
+		u.x.actor.Log.Info(pastTense(s.Verb, result), zap.String("object", s.Ref.String()), zap.Float64("seconds", took))
 	}
 }
 
@@ -226,5 +226,5 @@ func (u *unitRun) write(s journal.Step) (string, error) {
 	if !u.answer.Read.IsZero() && s.Decides() {
 		ctx = write.WithDecision(ctx, &write.Decision{Answer: u.answer, Once: s.Entry.Unit.Commit})
 	}
-	return u.x.r.Apply(ctx, s)
+	return u.x.actor.Apply(ctx, s)
 }

@@ -44,7 +44,7 @@ func (x *Executor) waits(ref migration.Ref, wait func(tell func(reason string)) 
 			return // it has just ended
 		}
 		if place == 0 {
-			x.r.Log.Info("still waiting", zap.String("object", w.Object), zap.String("reason", w.Reason), zap.Float64("seconds", Seconds(time.Since(w.Since))), zap.Int("objects", len(x.waiting)))
+			x.actor.Log.Info("still waiting", zap.String("object", w.Object), zap.String("reason", w.Reason), zap.Float64("seconds", Seconds(time.Since(w.Since))), zap.Int("objects", len(x.waiting)))
 		}
 		timer.Reset(reminder)
 	})

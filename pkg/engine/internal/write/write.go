@@ -24,6 +24,79 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
+// Writer makes the writes of one run. It knows no journal.
+type Writer struct {
+	Log *zap.Logger
+	Job migration.Job
+	// Names are those of the program.
+	Names migration.Names
+	// client writes, reader cannot.
+	Client, Reader dynamic.Interface
+	Cluster        *migration.Cluster
+	Findings       *findings.List
+	Ignored        map[string]bool
+	// Read repeats a read that failed for a moment.
+	Read    func(context.Context, func(context.Context) error) error
+	Notify  func() func(error)
+	Account *k8sutil.Account
+	// Guard returns the context of one write, which ends before the lock does.
+	Guard func(context.Context) (context.Context, context.CancelFunc, error)
+	// Restored says whether the UID is that of an object which the run deleted.
+	Restored func(types.UID) bool
+}
+
+// Write makes one write: within the lock's deadline, repeated while it fails for a moment. ctx
+// ending stops further attempts, never one in flight. An answer of the job that it acts on is
+// looked at before each attempt, when the lock is there. An attempt that this process ended itself,
+// with the Lease, says nothing of the API server: if it was the last one, some more are made.
+func (w *Writer) Write(ctx context.Context, op func(context.Context) error) error {
+	var last error
+	ended := false // the last attempt, with its call
+	attempt := w.Account.Watch(func(ctx context.Context) error {
+		call, cancel, err := w.Guard(ctx)
+		if err != nil {
+			return err
+		}
+		defer cancel()
+		if err := checkDecision(ctx); err != nil {
+			return err
+		}
+		err = op(call)
+		ended = call.Err() != nil
+		answered(ctx, err)
+		if !errors.Is(err, ErrOldDecision) {
+			last = err
+		}
+		return err
+	})
+	err := k8sutil.Retry(ctx, k8sutil.RetryBudget, w.Notify(), attempt)
+	for n := 0; n < attemptsOfAnEndedCall && ended && k8sutil.IsTransient(err) && ctx.Err() == nil; n++ {
+		err = attempt(ctx)
+	}
+	return tooLate(err, last)
+}
+
+const attemptsOfAnEndedCall = 3
+
+// Look reads an object that a write has found otherwise than it was. The context of a write ends
+// with the Lease; a read does no harm after it, and may be all that tells what the write did.
+func Look(ctx context.Context, client dynamic.ResourceInterface, name string, subresources ...string) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.CallTimeout)
+	defer cancel()
+	return client.Get(ctx, name, metav1.GetOptions{}, subresources...)
+}
+
+// Attempt is told of each request of a change.
+type Attempt struct {
+	// Sending is called before each request.
+	Sending func()
+	// Refused is called when it is certain that no request had an effect.
+	Refused func()
+}
+
+// NoAttempt is for writes that no step of a journal stands for.
+var NoAttempt = Attempt{Sending: func() {}, Refused: func() {}}
+
 // ChangedError says that an object is not what the plan was made for any more.
 type ChangedError struct {
 	Ref     migration.Ref
@@ -86,17 +159,6 @@ func (w *Writer) PodsOf(ctx context.Context, deployment *unstructured.Unstructur
 		})
 	return uids, err
 }
-
-// Attempt is told of each request of a change.
-type Attempt struct {
-	// Sending is called before each request.
-	Sending func()
-	// Refused is called when it is certain that no request had an effect.
-	Refused func()
-}
-
-// NoAttempt is for writes that no step of a journal stands for.
-var NoAttempt = Attempt{Sending: func() {}, Refused: func() {}}
 
 // CreateOnce creates an object whatever happens to the answers: if it exists
 // after all, the mark (or, without one, its content) tells whether it is ours.
@@ -413,66 +475,4 @@ func (w *Writer) addFinalizers(ctx context.Context, ref migration.Ref, created *
 		live = now
 		return k8sutil.Retryable(answer)
 	})
-}
-
-// Write makes one write: within the lock's deadline, repeated while it fails for a moment. ctx
-// ending stops further attempts, never one in flight. An answer of the job that it acts on is
-// looked at before each attempt, when the lock is there. An attempt that this process ended itself,
-// with the Lease, says nothing of the API server: if it was the last one, some more are made.
-func (w *Writer) Write(ctx context.Context, op func(context.Context) error) error {
-	var last error
-	ended := false // the last attempt, with its call
-	attempt := w.Account.Watch(func(ctx context.Context) error {
-		call, cancel, err := w.Guard(ctx)
-		if err != nil {
-			return err
-		}
-		defer cancel()
-		if err := checkDecision(ctx); err != nil {
-			return err
-		}
-		err = op(call)
-		ended = call.Err() != nil
-		answered(ctx, err)
-		if !errors.Is(err, ErrOldDecision) {
-			last = err
-		}
-		return err
-	})
-	err := k8sutil.Retry(ctx, k8sutil.RetryBudget, w.Notify(), attempt)
-	for n := 0; n < attemptsOfAnEndedCall && ended && k8sutil.IsTransient(err) && ctx.Err() == nil; n++ {
-		err = attempt(ctx)
-	}
-	return tooLate(err, last)
-}
-
-const attemptsOfAnEndedCall = 3
-
-// Look reads an object that a write has found otherwise than it was. The context of a write ends
-// with the Lease; a read does no harm after it, and may be all that tells what the write did.
-func Look(ctx context.Context, client dynamic.ResourceInterface, name string, subresources ...string) (*unstructured.Unstructured, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.CallTimeout)
-	defer cancel()
-	return client.Get(ctx, name, metav1.GetOptions{}, subresources...)
-}
-
-// Writer makes the writes of one run. It knows no journal.
-type Writer struct {
-	Log *zap.Logger
-	Job migration.Job
-	// Names are those of the program.
-	Names migration.Names
-	// client writes, reader cannot.
-	Client, Reader dynamic.Interface
-	Cluster        *migration.Cluster
-	Findings       *findings.List
-	Ignored        map[string]bool
-	// Read repeats a read that failed for a moment.
-	Read    func(context.Context, func(context.Context) error) error
-	Notify  func() func(error)
-	Account *k8sutil.Account
-	// Guard returns the context of one write, which ends before the lock does.
-	Guard func(context.Context) (context.Context, context.CancelFunc, error)
-	// Restored says whether the UID is that of an object which the run deleted.
-	Restored func(types.UID) bool
 }
