@@ -209,18 +209,26 @@ func (r *run) checkBeforeStart(ctx context.Context, plan *migration.Plan, units 
 		r.findings.Add(slices.Concat(plan.Findings, large)...)
 		return outcome{result: migration.Refused, message: fmt.Sprintf("%s too large to be restored for certain; nothing was changed", migration.Count(len(large), "object")+act.VerbIs(len(large)))}, false
 	}
-	missing, err := r.preflight().missing(ctx, units)
-	if err != nil {
-		return r.explain.nothingChanged(ctx, err), false
-	}
-	if len(missing) > 0 {
-		r.findings.Add(slices.Concat(plan.Findings, missing)...)
-		return outcome{result: migration.Refused, message: fmt.Sprintf("%s; nothing was changed", migration.Count(len(missing), "missing permission"))}, false
+	if out, ok := r.permitted(ctx, units, plan.Findings); !ok {
+		return out, false
 	}
 	// An interrupted run is finished as far as it can be; it fails at its end.
 	if r.engine.opts.Defer == DeferFail && hasDeferred(plan.Findings) && r.recorder.Journal == nil {
 		r.findings.Add(plan.Findings...)
 		return deferralFails(), false
+	}
+	return outcome{}, true
+}
+
+// permitted refuses what this account may not do. told is what is said beside that.
+func (r *run) permitted(ctx context.Context, units []migration.Unit, told []migration.Finding) (outcome, bool) {
+	missing, err := r.preflight().missing(ctx, units)
+	if err != nil {
+		return r.explain.nothingChanged(ctx, err), false
+	}
+	if len(missing) > 0 {
+		r.findings.Add(slices.Concat(told, missing)...)
+		return outcome{result: migration.Refused, message: fmt.Sprintf("%s; nothing was changed", migration.Count(len(missing), "missing permission"))}, false
 	}
 	return outcome{}, true
 }

@@ -25,7 +25,7 @@ func (e *Engine) Plan(ctx context.Context, job migration.Job) *migration.Report 
 	if err != nil {
 		return r.reporter.conclude(ctx, r.explain.nothingChanged(ctx, err))
 	}
-	units := slices.Concat(plan.Units, plan.Last)
+	writes, units := 0, slices.Concat(plan.Units, plan.Last)
 	for i := range units {
 		journal.Build(&units[i])
 		for j := range units[i].Changes {
@@ -36,6 +36,7 @@ func (e *Engine) Plan(ctx context.Context, job migration.Job) *migration.Report 
 			}
 			report.Message = ch.Why
 			if ch.Writes() {
+				writes++
 				report.Reversible = ch.Reversible()
 			}
 			r.reporter.add(report)
@@ -44,14 +45,6 @@ func (e *Engine) Plan(ctx context.Context, job migration.Job) *migration.Report 
 	r.findings.Add(plan.Findings...)
 	if hasErrors(plan) {
 		return r.reporter.conclude(ctx, outcome{result: migration.Refused, message: "a run would be refused: " + findings.FirstError(plan.Findings)})
-	}
-	writes := 0
-	for i := range units {
-		for j := range units[i].Changes {
-			if units[i].Changes[j].Writes() {
-				writes++
-			}
-		}
 	}
 	message := fmt.Sprintf("a run would make %s", migration.Count(writes, "change"))
 	if waits := len(units) - writingUnits(plan); waits > 0 {

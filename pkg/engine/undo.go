@@ -54,7 +54,7 @@ func (r *run) undo(parent context.Context) outcome {
 	for _, e := range r.recorder.Journal.Entries() {
 		units = append(units, e.Unit)
 	}
-	reasons, err := r.tooEarly(ctx, r.recorder.Journal)
+	reasons, err := tooEarly(ctx, r.job, r.writer.Cluster, r.recorder.Journal)
 	if err != nil {
 		return r.explain.nothingChanged(ctx, err)
 	}
@@ -62,13 +62,8 @@ func (r *run) undo(parent context.Context) outcome {
 		r.findings.Add(reasons...)
 		return refusedUndo(reasons)
 	}
-	missing, err := r.preflight().missing(ctx, units)
-	if err != nil {
-		return r.explain.nothingChanged(ctx, err)
-	}
-	if len(missing) > 0 {
-		r.findings.Add(missing...)
-		return outcome{result: migration.Refused, message: fmt.Sprintf("%s; nothing was changed", migration.Count(len(missing), "missing permission"))}
+	if out, ok := r.permitted(ctx, units, nil); !ok {
+		return out
 	}
 	p := journal.PhaseUndo
 	if found.Phase == journal.PhaseRollback {
@@ -94,12 +89,12 @@ func newest(ctx context.Context, all *journal.Store) (*journal.OpenJournal, erro
 }
 
 // tooEarly asks the job why the changes of a journal must not be undone now.
-func (r *run) tooEarly(ctx context.Context, j *journal.Journal) ([]migration.Finding, error) {
-	guard, ok := r.job.(migration.UndoGuard)
+func tooEarly(ctx context.Context, job migration.Job, c *migration.Cluster, j *journal.Journal) ([]migration.Finding, error) {
+	guard, ok := job.(migration.UndoGuard)
 	if !ok {
 		return nil, nil
 	}
-	return guard.RefuseUndo(ctx, r.writer.Cluster, j.Changes())
+	return guard.RefuseUndo(ctx, c, j.Changes())
 }
 
 func refusedUndo(reasons []migration.Finding) outcome {
@@ -136,7 +131,7 @@ func (e *Engine) PlanUndo(ctx context.Context, job migration.Job) *UndoPlan {
 		return &UndoPlan{Report: r.reporter.conclude(ctx, r.explain.nothingChanged(ctx, err))}
 	}
 	plan := &UndoPlan{RunStartedAt: found.Header.StartedAt, Version: found.Header.Version}
-	reasons, err := r.tooEarly(ctx, all)
+	reasons, err := tooEarly(ctx, r.job, r.writer.Cluster, all)
 	if err != nil {
 		plan.Report = r.reporter.conclude(ctx, r.explain.nothingChanged(ctx, err))
 		return plan

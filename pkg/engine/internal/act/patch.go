@@ -34,10 +34,7 @@ type patching struct {
 func (a *Actor) patch(ctx context.Context, s journal.Step) (string, error) {
 	p := &patching{
 		actor: a, step: s, client: s.Ref.Resource.In(a.Writer.Client, s.Ref.Namespace), attempt: s.Beginning(),
-		basis: s.Pre().Object, first: true, result: migration.ChangeDone,
-	}
-	if s.Subresource != "" {
-		p.subresources = []string{s.Subresource}
+		subresources: subresources(s.Subresource), basis: s.Pre().Object, first: true, result: migration.ChangeDone,
 	}
 	if latest := s.Latest(); latest != nil && latest.GetUID() == p.basis.GetUID() && s.Subresource == "" {
 		p.basis = latest

@@ -107,16 +107,12 @@ func notFoundAsAWhole(err error) bool {
 // not exist. What is concluded from that must not follow from one answer: it is asked for again,
 // with what discovery says in between. sure: the next request of the caller will tell.
 func (o *objects) live(ctx context.Context, ref migration.Ref, subresource string, sure bool) (*unstructured.Unstructured, error) {
-	var subresources []string
-	if subresource != "" {
-		subresources = []string{subresource}
-	}
 	var obj *unstructured.Unstructured
 	at, err := o.at(ctx, ref, false)
 	for look := 1; err == nil; look++ {
 		err = o.w.Read(ctx, func(ctx context.Context) error {
 			var err error
-			obj, err = at.Resource.In(o.w.Reader, at.Namespace).Get(ctx, at.Name, metav1.GetOptions{}, subresources...)
+			obj, err = at.Resource.In(o.w.Reader, at.Namespace).Get(ctx, at.Name, metav1.GetOptions{}, subresources(subresource)...)
 			return err
 		})
 		asAWhole := notFoundAsAWhole(err)
@@ -136,6 +132,14 @@ func (o *objects) live(ctx context.Context, ref migration.Ref, subresource strin
 		at, err = o.at(ctx, ref, true)
 	}
 	return nil, err
+}
+
+// subresources are what a request for a subresource names; "": for the object itself.
+func subresources(name string) []string {
+	if name == "" {
+		return nil
+	}
+	return []string{name}
 }
 
 // isGone says whether an object does not exist any more, of which an answer says so: nil if it

@@ -30,10 +30,7 @@ func (v *Reverser) revertPatch(ctx context.Context, s journal.Step) (string, err
 	if err != nil {
 		return "", err
 	}
-	u := &unpatching{reverser: v, step: s, client: at.Resource.In(v.actor.Writer.Client, at.Namespace), live: live}
-	if s.Subresource != "" {
-		u.subresources = []string{s.Subresource}
-	}
+	u := &unpatching{reverser: v, step: s, client: at.Resource.In(v.actor.Writer.Client, at.Namespace), subresources: subresources(s.Subresource), live: live}
 	err = v.actor.Writer.Write(ctx, u.send)
 	return u.outcome, err
 }

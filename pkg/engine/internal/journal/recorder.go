@@ -128,16 +128,13 @@ func (rec *Recorder) Mark(s Step) string {
 // SetHash keeps the hash of the object as the step left it.
 func (rec *Recorder) SetHash(s Step, live *unstructured.Unstructured) {
 	hash := patch.Hash(live, rec.Ignored)
-	s.Entry.mu.Lock()
-	defer s.Entry.mu.Unlock()
-	s.known().hash = hash
+	s.locked(func(k *known) { k.hash = hash })
 }
 
 // Unedited says whether a created object is as the step left it.
 func (rec *Recorder) Unedited(s Step, live *unstructured.Unstructured) bool {
-	s.Entry.mu.Lock()
-	hash := s.known().hash
-	s.Entry.mu.Unlock()
+	var hash string
+	s.locked(func(k *known) { hash = k.hash })
 	if hash != "" {
 		return hash == patch.Hash(live, rec.Ignored)
 	}

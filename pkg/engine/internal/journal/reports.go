@@ -36,7 +36,7 @@ func Leave(steps []Step, why string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, s := range steps {
-		s.known().state = StepLeft
+		e.known[s.Index].state = StepLeft
 		result := s.Result()
 		if result != migration.ChangeRolledBack {
 			result = migration.ChangeLeft
