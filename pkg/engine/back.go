@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// finishBackwards reverses r.journal and closes it; false if it stays open.
+// finishBackwards reverses the journal of the run and closes it; false if it stays open.
 func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit time.Duration) (outcome, bool) {
 	ctx, cancel := limited(parent, limit, "the rollback", "--rollback-timeout")
 	defer cancel()

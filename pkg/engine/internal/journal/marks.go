@@ -80,7 +80,7 @@ type EffectMark struct {
 
 // Marks is what the journal keeps of an entry in addition to the entry itself: format 2.
 type Marks struct {
-	// Steps has one byte for each change, a stepState.
+	// Steps has one byte for each change, a StepState.
 	Steps  string   `json:"steps"`
 	Hashes []string `json:"hashes,omitempty"`
 	// Effects by change.
