@@ -135,13 +135,6 @@ func (e *Entry) reload(stored *Entry) {
 	e.unloaded = nil
 }
 
-// deletes says whether the object that change i deletes has that UID.
-func (e *Entry) deletes(i int, uid types.UID) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.Pre[i].Object != nil && e.Pre[i].Object.GetUID() == uid || e.unloaded != nil && e.unloaded[i] == uid
-}
-
 // Preimage is what a change found.
 type Preimage struct {
 	// Object as it was before Delete and Patch.

@@ -209,7 +209,7 @@ func (rec *Recorder) DeletedBefore(e *Entry, uid types.UID) bool {
 func (rec *Recorder) anyDeletes(uid types.UID, counts func(Step) bool) bool {
 	for _, e := range rec.Journal.Entries() {
 		for _, s := range e.Steps() {
-			if s.Verb == migration.Delete && counts(s) && e.deletes(s.Index, uid) {
+			if s.Verb == migration.Delete && counts(s) && s.found(uid) {
 				return true
 			}
 		}

@@ -119,3 +119,12 @@ func with(uids map[int]types.UID, i int, uid types.UID) map[int]types.UID {
 	uids[i] = uid
 	return uids
 }
+
+// found says whether the object that the step found has that UID.
+func (s Status) found(uid types.UID) (is bool) {
+	e, i := s.Entry, s.Index
+	s.locked(func(*known) {
+		is = e.Pre[i].Object != nil && e.Pre[i].Object.GetUID() == uid || e.unloaded != nil && e.unloaded[i] == uid
+	})
+	return is
+}
