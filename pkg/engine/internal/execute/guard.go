@@ -162,7 +162,7 @@ func (x *Executor) retreat(ctx context.Context, steps []journal.Step) error {
 		}
 	}
 	if done {
-		if err := x.actor.Recorder.MarkNow(ctx, steps[0].Entry.Chunk); err != nil {
+		if err := x.actor.Recorder.Journals.Mark(ctx, steps[0].Entry.Chunk); err != nil {
 			return fmt.Errorf("cannot note that what was done of it is being undone: %w", err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,13 @@ type Chunk struct {
 	Created metav1.Time
 	// left is how many entries are not done yet, in this process' view.
 	left atomic.Int32
+
+	// marking keeps the writes of its marks in order: each has all marks, and a later one that
+	// arrived earlier would be lost. wanted counts who has asked for one, and written those whose
+	// marks are stored.
+	marking sync.Mutex
+	wanted  atomic.Int64
+	written int64
 }
 
 // AllDone says whether nothing of the chunk is left to make.

@@ -8,10 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -113,6 +116,51 @@ func TestMarksRoundTrip(t *testing.T) {
 	}
 	if read = s.mustLoad(t, PhaseRollback); !read.Entries()[0].Done || read.chunks[0].left.Load() != 1 {
 		t.Error("a unit is done when each change is done or left")
+	}
+}
+
+// TestMarksAreNotLost: units of one chunk say at the same time that they are about to undo a
+// change, and requests take different times. When it was said, it is stored: without it, after a
+// kill the next run takes what was undone for an edit of somebody else.
+func TestMarksAreNotLost(t *testing.T) {
+	const units = 20
+	s := fakeJournals()
+	var writes atomic.Int64
+	s.Write = func(ctx context.Context, f func(context.Context) error) error {
+		writes.Add(1)
+		time.Sleep(rand.N(2 * time.Millisecond)) // on the way
+		return f(ctx)
+	}
+	j := New("job", "v1", 7, &migration.Plan{Parallelism: units})
+	entries := s.journaledUnits(t, j, migration.Patch, units)
+	writes.Store(0)
+	check := func(marked ...*Entry) {
+		stored, err := s.Load(t.Context(), j.Header, j.Phase)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for _, e := range marked {
+			if got := stored.Entries()[e.Seq].Step(0).State(); got != StepReverting {
+				t.Errorf("unit %d is marked %c", e.Seq, got)
+			}
+		}
+	}
+	var all sync.WaitGroup
+	for _, e := range entries {
+		all.Go(func() {
+			e.Step(0).SetState(StepReverting)
+			if err := s.Mark(t.Context(), e.Chunk); err != nil {
+				t.Error(err)
+				return
+			}
+			check(e)
+		})
+	}
+	all.Wait()
+	check(entries...)
+	if n := writes.Load(); n > units/2 {
+		t.Errorf("%d writes for %d units: they do not share them", n, units)
 	}
 }
 

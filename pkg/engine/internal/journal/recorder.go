@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,9 +23,6 @@ type Recorder struct {
 	Journals *Store
 	// Journal is nil until there is something to write.
 	Journal *Journal
-
-	// marking keeps marks of one journal in order.
-	marking sync.Mutex
 }
 
 // NextSeq is the sequence number of the next unit.
@@ -44,16 +40,9 @@ func (rec *Recorder) NextSeq() int {
 // MarkDone writes what is known of a chunk. Failing to is no failure of the run: without a
 // mark, a later run looks at the cluster.
 func (rec *Recorder) MarkDone(ctx context.Context, c *Chunk) {
-	if err := rec.MarkNow(ctx, c); err != nil && ctx.Err() == nil {
+	if err := rec.Journals.Mark(ctx, c); err != nil && ctx.Err() == nil {
 		rec.Log.Warn("cannot mark what is done in the journal; a later run will look again", zap.Error(err))
 	}
-}
-
-// MarkNow writes what is known of a chunk.
-func (rec *Recorder) MarkNow(ctx context.Context, c *Chunk) error {
-	rec.marking.Lock()
-	defer rec.marking.Unlock()
-	return rec.Journals.Mark(ctx, c)
 }
 
 // MarkBehindFirst writes what is known of the chunks that are to be marked, but for the first one:
@@ -81,8 +70,6 @@ func (rec *Recorder) WriteMarks(parent context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), lease.CallTimeout)
 	defer cancel()
-	rec.marking.Lock()
-	defer rec.marking.Unlock()
 	for _, c := range rec.Journal.All() {
 		if len(c.Marks()) == 0 {
 			continue

@@ -118,9 +118,21 @@ func (s *Store) Lower(ctx context.Context, j *Journal, e *Entry) error {
 	return nil
 }
 
-// Mark writes what is known of the entries of a chunk.
+// Mark writes what is known of the entries of a chunk. Those who wait for a write share the next
+// one.
 func (s *Store) Mark(ctx context.Context, c *Chunk) error {
-	return s.patchMarks(ctx, c.Name, "", c.Marks())
+	mine := c.wanted.Add(1)
+	c.marking.Lock()
+	defer c.marking.Unlock()
+	if c.written >= mine {
+		return nil
+	}
+	all := c.wanted.Load()
+	if err := s.patchMarks(ctx, c.Name, "", c.Marks()); err != nil {
+		return err
+	}
+	c.written = all
+	return nil
 }
 
 // Enter moves the journal to a phase, and writes the marks of its first chunk
@@ -130,7 +142,10 @@ func (s *Store) Enter(ctx context.Context, j *Journal, p Phase) error {
 	if open {
 		s.keep(j.Run, true) // whatever the answer will be
 	}
-	if err := s.patchMarks(ctx, j.All()[0].Name, p, j.All()[0].Marks()); err != nil {
+	first := j.All()[0]
+	first.marking.Lock()
+	defer first.marking.Unlock()
+	if err := s.patchMarks(ctx, first.Name, p, first.Marks()); err != nil {
 		return err
 	}
 	j.Phase = p
