@@ -167,6 +167,10 @@ func (x *Executor) retreat(ctx context.Context, steps []journal.Step) error {
 		}
 	}
 	reverser := act.NewReverser(x.actor, x.waiter, false)
+	if slices.ContainsFunc(begun, func(s journal.Step) bool { return s.Verb == migration.Create }) {
+		// What was created may carry live events meanwhile, as in a rollback.
+		reverser.AskProtector(ctx, []*journal.Entry{steps[0].Entry})
+	}
 	for _, s := range begun {
 		result, err := reverser.Reverse(ctx, s)
 		if err != nil {

@@ -48,8 +48,20 @@ func (p *progress) Step(done, waiting int, _ Wait, _ string) {
 type rechecker struct {
 	enginetest.Job
 	answer func(name string) (*migration.Finding, error)
-	mu     sync.Mutex
-	asked  []string
+	// live are the names of objects that carry live events.
+	live  []string
+	mu    sync.Mutex
+	asked []string
+}
+
+func (j *rechecker) Protect(_ context.Context, _ *migration.Cluster, refs []migration.Ref) (map[migration.Ref]string, error) {
+	protected := map[migration.Ref]string{}
+	for _, ref := range refs {
+		if slices.Contains(j.live, ref.Name) {
+			protected[ref] = "it carries live events"
+		}
+	}
+	return protected, nil
 }
 
 func (j *rechecker) Recheck(_ context.Context, _ migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
@@ -254,6 +266,18 @@ func TestRun(t *testing.T) {
 			todo: Todo{Units: []migration.Unit{unit(guarded(patching("b")), patching("a"))}}, since: func(p *play) {
 				p.api.Fail(enginetest.Fault{Verb: "patch", Name: "a", Before: func() { p.api.Edit(ref("a"), enginetest.Set("edited")) }})
 			}, want: []string{"patch:b=rolled-back", "patch:a=left"}, writes: []string{"patch b", "patch a", "patch b"}, done: 1, findings: 1, asked: []string{"b"},
+		},
+		"GuardEditedCreated": {
+			reason: "what was created for it is deleted", job: &rechecker{answer: holds}, before: []*unstructured.Unstructured{old("a")},
+			todo: Todo{Units: []migration.Unit{unit(guarded(creating("b")), patching("a"))}}, since: func(p *play) {
+				p.api.Fail(enginetest.Fault{Verb: "patch", Name: "a", Before: func() { p.api.Edit(ref("a"), enginetest.Set("edited")) }})
+			}, want: []string{"create:b=rolled-back", "patch:a=left"}, writes: []string{"create b", "patch a", "delete b"}, done: 1, findings: 1, asked: []string{"b"},
+		},
+		"GuardEditedLive": {
+			reason: "but not if it carries live events meanwhile", job: &rechecker{answer: holds, live: []string{"b"}}, before: []*unstructured.Unstructured{old("a")},
+			todo: Todo{Units: []migration.Unit{unit(guarded(creating("b")), patching("a"))}}, since: func(p *play) {
+				p.api.Fail(enginetest.Fault{Verb: "patch", Name: "a", Before: func() { p.api.Edit(ref("a"), enginetest.Set("edited")) }})
+			}, want: []string{"create:b=done", "patch:a=failed"}, writes: []string{"create b", "patch a"}, findings: 1, fails: true, asked: []string{"b"},
 		},
 		"GuardTurn": {
 			reason: "turns of one name are taken one after the other", job: &rechecker{answer: holds},
