@@ -120,8 +120,9 @@ func (r *run) left(ctx context.Context, out *outcome, closed *journal.Phase) err
 		return journal.Accept(ctx, r.recorder.Journals, r.recorder.Journal)
 	}
 	f := migration.Finding{ID: "undo-blocked", Severity: migration.Warning, Problem: "run " + r.recorder.Journal.Run + " is not undone whole, and no earlier run can be undone before",
-		Note: "Correct or delete what the findings name, and undo again. Or accept what is left, which closes the run:"}
+		Note: "Correct or delete what the findings name, and undo again. Or accept what is left, which closes the run (Options.AcceptLeft)."}
 	if r.engine.opts.Undo != nil {
+		f.Note = "Correct or delete what the findings name, and undo again. Or accept what is left, which closes the run:"
 		f.Command = r.engine.opts.Undo(r.job.Name()) + " --accept-left"
 	}
 	r.findings.Tell(f)
