@@ -118,6 +118,11 @@ func (r *reader) run(program string, args ...string) string {
 	return string(out)
 }
 
+var (
+	craneModule = regexp.MustCompile(`github\.com/google/go-containerregistry/cmd/crane@\S+`)
+	unreachable = regexp.MustCompile(`dial tcp|no such host|i/o timeout|TLS handshake timeout|connection refused|GOPROXY list is not`)
+)
+
 // TestGuide follows the guide in an empty folder, with a cluster and a registry of its own. Then it
 // runs the program with no other permissions than those of its manifest.
 func TestGuide(t *testing.T) {
@@ -136,6 +141,14 @@ func TestGuide(t *testing.T) {
 	raw, err := os.ReadFile(document)
 	if err != nil {
 		t.Fatal(err)
+	}
+	// The first command that needs the network, if the machine has not run it before.
+	crane := exec.CommandContext(t.Context(), "go", "install", craneModule.FindString(string(raw)))
+	crane.Dir, crane.Env = r.dir, r.env
+	if out, err := crane.CombinedOutput(); err != nil && unreachable.Match(out) {
+		t.Skipf("crane cannot be downloaded, and the guide is not followed: %s", out)
+	} else if err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 	_, kubectl := exec.LookPath("kubectl")
 	for _, b := range blocks(string(raw)) {
