@@ -204,7 +204,7 @@ var ofJobBinary = regexp.MustCompile("(?m)(^ {4}|`)(" + strings.Join(jobNames(re
 
 // TestDocsUseOneProgram: the documents that people read at work name commands of eventmesh-migrate.
 func TestDocsUseOneProgram(t *testing.T) {
-	for _, file := range []string{"README.md", "docs/migration/runbook.md", "docs/migration/eventmesh-migrate.md", "docs/migration/migration-guide-1.11.md", "docs/migration/migration-guide-1.12.md", "docs/migration/checklist.md", "docs/migration/troubleshooting.md", "docs/migration/uninstall.md", "docs/migration/faq.md", "docs/migration/prerequisites.md"} {
+	for _, file := range []string{"README.md", "docs/migration/README.md", "docs/migration/runbook.md", "docs/migration/eventmesh-migrate.md", "docs/migration/migration-guide-1.11.md", "docs/migration/migration-guide-1.12.md", "docs/migration/checklist.md", "docs/migration/troubleshooting.md", "docs/migration/uninstall.md", "docs/migration/faq.md", "docs/migration/prerequisites.md"} {
 		text, err := os.ReadFile(filepath.Join("..", "..", file))
 		if err != nil {
 			t.Fatal(err)

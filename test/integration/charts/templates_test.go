@@ -282,7 +282,7 @@ func TestOneCommandDeletesWhatIsLeftBehind(t *testing.T) {
 		}
 	})
 	for _, path := range []string{
-		"README.md", "docs/migration/migration-guide-1.11.md", "docs/migration/runbook.md", "charts/eventmesh-migration/README.md", "charts/eventmesh-migration/templates/NOTES.txt",
+		"docs/migration/README.md", "docs/migration/migration-guide-1.11.md", "docs/migration/runbook.md", "charts/eventmesh-migration/README.md", "charts/eventmesh-migration/templates/NOTES.txt",
 	} {
 		raw, err := os.ReadFile(filepath.Join("..", "..", "..", path))
 		if err != nil {
