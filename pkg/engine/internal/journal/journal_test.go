@@ -128,7 +128,7 @@ func TestMarksAreNotLost(t *testing.T) {
 	var writes atomic.Int64
 	s.Write = func(ctx context.Context, f func(context.Context) error) error {
 		writes.Add(1)
-		time.Sleep(rand.N(2 * time.Millisecond)) // on the way
+		time.Sleep(time.Millisecond + rand.N(2*time.Millisecond)) // on the way
 		return f(ctx)
 	}
 	j := New("job", "v1", 7, &migration.Plan{Parallelism: units})
@@ -147,8 +147,10 @@ func TestMarksAreNotLost(t *testing.T) {
 		}
 	}
 	var all sync.WaitGroup
+	together := make(chan struct{})
 	for _, e := range entries {
 		all.Go(func() {
+			<-together
 			e.Step(0).SetState(StepReverting)
 			if err := s.Mark(t.Context(), e.Chunk); err != nil {
 				t.Error(err)
@@ -157,6 +159,7 @@ func TestMarksAreNotLost(t *testing.T) {
 			check(e)
 		})
 	}
+	close(together)
 	all.Wait()
 	check(entries...)
 	if n := writes.Load(); n > units/2 {
