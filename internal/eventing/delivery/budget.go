@@ -73,7 +73,12 @@ type share struct {
 }
 
 // take takes so many bytes, if they may be had now. If not, room is called when they may be, once.
-func (s *share) take(n int64) bool {
+func (s *share) take(n int64) bool { return s.takeWith(n, 0) }
+
+// takePost is take, with what it takes to post an event.
+func (s *share) takePost(n int64) bool { return s.takeWith(n+perPost, 1) }
+
+func (s *share) takeWith(n, posts int64) bool {
 	if s.of == nil {
 		return true
 	}
@@ -87,32 +92,9 @@ func (s *share) take(n int64) bool {
 		return false
 	}
 	s.add(n)
+	s.of.posts += posts
 	s.of.closeIdle()
 	return true
-}
-
-// takePost is take, with what it takes to post an event.
-func (s *share) takePost(n int64) bool {
-	if !s.take(n + perPost) {
-		return false
-	}
-	s.count(1)
-	return true
-}
-
-// givePost gives back what takePost took.
-func (s *share) givePost(n int64) {
-	s.count(-1)
-	s.give(n + perPost)
-}
-
-func (s *share) count(posts int64) {
-	if s.of == nil {
-		return
-	}
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	s.of.posts += posts
 }
 
 // force takes bytes that are here already.
@@ -126,12 +108,18 @@ func (s *share) force(n int64) {
 }
 
 // give gives bytes back.
-func (s *share) give(n int64) {
+func (s *share) give(n int64) { s.giveWith(n, 0) }
+
+// givePost gives back what takePost took.
+func (s *share) givePost(n int64) { s.giveWith(n+perPost, 1) }
+
+func (s *share) giveWith(n, posts int64) {
 	if s.of == nil || n == 0 {
 		return
 	}
 	s.of.mu.Lock()
 	s.add(-n)
+	s.of.posts -= posts
 	free := s.of.total - s.of.used
 	var called []*share
 	s.of.waiting = slices.DeleteFunc(s.of.waiting, func(w *share) bool {
