@@ -33,7 +33,7 @@ func (tidy) Plan(ctx context.Context, c *migration.Cluster, _ migration.PlanOpti
 	}
 	plan := &migration.Plan{}
 	for _, obj := range all {
-		ref := migration.Ref{Resource: configMaps, Namespace: "shop", Name: obj.GetName()}
+		ref := configMaps.RefTo(obj)
 		plan.Units = append(plan.Units, migration.Unit{ID: ref.String(), Changes: []migration.Change{
 			{Verb: migration.Patch, Ref: ref, Object: obj, Patch: []byte(`{"metadata":{"labels":{"tidy":"yes"}}}`), Why: "it has no label"},
 		}})

@@ -39,7 +39,7 @@ func decide(all []*unstructured.Unstructured) *migration.Plan {
 		if class == "" {
 			continue // nothing to do
 		}
-		ref := migration.Ref{Resource: ingresses, Namespace: ingress.GetNamespace(), Name: ingress.GetName()}
+		ref := ingresses.RefTo(ingress)
 		patch, _ := json.Marshal(map[string]any{ // strings only
 			"metadata": map[string]any{"annotations": map[string]any{"kubernetes.io/ingress.class": nil}},
 			"spec":     map[string]any{"ingressClassName": class},

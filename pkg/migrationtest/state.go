@@ -80,7 +80,7 @@ func (c *cluster) versions(ctx context.Context) (state, error) {
 
 func nameOf(obj *unstructured.Unstructured) string {
 	kind := migration.Resource{Kind: obj.GroupVersionKind().GroupKind().String()}
-	return migration.Ref{Resource: kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}.String()
+	return kind.RefTo(obj).String()
 }
 
 // stripped removes what differs between two equal objects. names are those of owners by

@@ -115,7 +115,7 @@ func (c *controllers) follow(ctx context.Context, r migration.Resource, scope st
 			if !ok {
 				continue
 			}
-			ref := migration.Ref{Resource: r, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+			ref := r.RefTo(obj)
 			c.mu.Lock()
 			if event.Type == watch.Deleted {
 				delete(c.seen, ref)

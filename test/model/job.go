@@ -214,7 +214,7 @@ func (j *Job) planChannels(ctx context.Context, c *migration.Cluster, p *migrati
 		return err
 	}
 	for _, channel := range all {
-		ref := migration.Ref{Resource: channels, Namespace: channel.GetNamespace(), Name: channel.GetName()}
+		ref := channels.RefTo(channel)
 		if channel.GetDeletionTimestamp() != nil {
 			p.Findings = append(p.Findings, deferred(ref, "it is being deleted"))
 			continue

@@ -65,7 +65,7 @@ func ReadAccountsLeft(ctx context.Context, c inventory.Reader) (*AccountsLeft, e
 					running[release] = running[release] || !ended(u)
 					return nil
 				}
-				found[release] = append(found[release], migration.Ref{Resource: kind, Namespace: u.GetNamespace(), Name: u.GetName()}.String())
+				found[release] = append(found[release], kind.RefTo(u).String())
 				return nil
 			})
 		})

@@ -212,7 +212,7 @@ func decide(s *snapshot, o options) *migration.Plan {
 		}
 	}
 	for _, claim := range s.claims {
-		claimRef := migration.Ref{Resource: claims, Namespace: claim.GetNamespace(), Name: claim.GetName()}
+		claimRef := claims.RefTo(claim)
 		has, err := requested(claim.Object)
 		if err != nil {
 			find("claim-without-size", migration.Error, claimRef, "", "has no size: %v", err)

@@ -160,7 +160,7 @@ func (r reading) read(ctx context.Context, c reader) error {
 	opts := migration.ListOptions{LabelSelector: r.selector}
 	err = c.Each(ctx, resource, r.namespace, opts, func(obj *unstructured.Unstructured) error {
 		if r.take(obj) {
-			ref := migration.Ref{Resource: resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+			ref := resource.RefTo(obj)
 			byName[ref.String()] = found{ref, k8sutil.Image(obj)}
 		}
 		return nil

@@ -227,7 +227,7 @@ func risks(d busDeployment) []migration.Finding {
 
 // release removes the finalizer of an EventActivation, and no other one.
 func release(resource migration.Resource, obj *unstructured.Unstructured) migration.Unit {
-	ref := migration.Ref{Resource: resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	ref := resource.RefTo(obj)
 	return migration.Unit{ID: ref.String(), Changes: []migration.Change{{
 		Verb: migration.Patch, Ref: ref, UID: obj.GetUID(), Lists: migration.RemoveFinalizer(kyma.EventActivationFinalizer), Guard: true,
 		// One that is being deleted goes at once, and does not come back.
