@@ -31,11 +31,12 @@ func parse(args []string, env func(string) string, stderr io.Writer) (controller
 	flags.StringVar(&o.Version, "version", "devel", "`version` of the operator, for the labels of objects")
 	flags.StringVar(&o.SeedFile, "nats-seed-file", "/etc/eventing/nats-user/controller", "`file` with the seed of the NATS user")
 	flags.StringVar(&o.CAFile, "nats-ca-file", "/etc/eventing/nats-ca/ca.crt", "`file` with the authority of the NATS servers")
-	deadLetterSink := flags.String("dead-letter-sink", "", "`URL` for events that a sink refuses for too long; without it they are retried until the sink takes them")
-	flags.DurationVar(&o.DeadLetterAfter, "dead-letter-after", 24*time.Hour, "how long an event is retried before it goes to the dead letter sink")
+	deadLetterSink := flags.String("dead-letter-sink", "", "`URL` for events that are given up; without it they are stored as dead letters")
+	flags.DurationVar(&o.DeadLetterAfter, "dead-letter-after", 24*time.Hour, "how long after it was published an event is given up that its sink does not take")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "`address` of /metrics; 0 is none")
 	flags.StringVar(&o.HealthAddress, "health-address", ":8081", "`address` of /healthz and /readyz; 0 is none")
 	flags.StringVar(&o.DeliverAddress, "deliver-address", ":8082", "`address` where the mesh posts events; 0 is none")
+	flags.StringVar(&o.LettersAddress, "letters-address", "localhost:8085", "`address` where kubectl eventing reaches dead letters, with a port-forward; 0 is none")
 	flags.DurationVar(&o.Lease, "lease-duration", 15*time.Second, "how long others wait for a leader that does not renew its Lease")
 	flags.StringVar(&o.DNSServer, "dns-server", "", "`host:port` of the DNS server that knows the sinks; by default that of the system")
 	level := flags.String("log-level", "info", "`debug`, info, warn or error")
@@ -48,6 +49,9 @@ func parse(args []string, env func(string) string, stderr io.Writer) (controller
 		return o, 0, err
 	}
 	o.Names = backend.Names(*prefix)
+	if o.LettersAddress == "0" {
+		o.LettersAddress = ""
+	}
 	logLevel, levelErr := zapcore.ParseLevel(*level)
 
 	var all []string

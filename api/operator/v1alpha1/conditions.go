@@ -34,6 +34,9 @@ const (
 	// ConditionStreamSize: the volume of NATS holds the stream that is asked for. It never changes
 	// the state.
 	ConditionStreamSize = "StreamSize"
+	// ConditionNoDeadLetters: NATS keeps no event that was given up. It changes the state only when
+	// there is little room for more.
+	ConditionNoDeadLetters = "NoDeadLetters"
 	// ConditionPodsReady: each pod of NATS, the controller and the publisher is ready. Events are
 	// taken and delivered with fewer, too.
 	ConditionPodsReady = "PodsReady"
@@ -70,6 +73,9 @@ const (
 	ReasonStorageFull     = "StorageFull"
 	ReasonNotWritable     = "StorageNotWritable"
 	ReasonTypeFull        = "TypeFull"
+	ReasonNoDeadLetters   = "NoDeadLetters"
+	ReasonDeadLetters     = "DeadLettersStored"
+	ReasonDeadLettersFull = "DeadLettersFull"
 	ReasonAllReady        = "AllReady"
 	ReasonDegraded        = "Degraded"
 	ReasonSizeAsWanted    = "AsWanted"

@@ -84,9 +84,10 @@ const (
 	keyNATS    = "nats"
 	keyMesh    = "mesh"
 
-	keyObserved = "observedServing"
-	keyLeader   = "leader"
-	keyAt       = "at"
+	keyObserved    = "observedServing"
+	keyLeader      = "leader"
+	keyCertificate = "apiCertificate"
+	keyAt          = "at"
 )
 
 // Data is the data of the ConfigMap.
@@ -137,19 +138,25 @@ type ControllerState struct {
 	// Epoch and ObservedServing are those of the Backends that the controller follows now.
 	Epoch           string
 	ObservedServing Set
-	// Leader is the name of the pod.
-	Leader string
-	At     time.Time
+	// Leader is the name of the pod, and APICertificate the SHA-256 of the certificate of its API,
+	// in hexadecimal; "" if it has none.
+	Leader         string
+	APICertificate string
+	At             time.Time
 }
 
 // Data is the data of the ConfigMap. The time has seconds.
 func (s ControllerState) Data() map[string]string {
-	return map[string]string{keyEpoch: s.Epoch, keyObserved: s.ObservedServing.String(), keyLeader: s.Leader, keyAt: s.At.UTC().Format(time.RFC3339)}
+	data := map[string]string{keyEpoch: s.Epoch, keyObserved: s.ObservedServing.String(), keyLeader: s.Leader, keyAt: s.At.UTC().Format(time.RFC3339)}
+	if s.APICertificate != "" {
+		data[keyCertificate] = s.APICertificate
+	}
+	return data
 }
 
 // ParseControllerState reads the data of the ConfigMap.
 func ParseControllerState(data map[string]string) (ControllerState, error) {
-	s := ControllerState{Epoch: data[keyEpoch], Leader: data[keyLeader]}
+	s := ControllerState{Epoch: data[keyEpoch], Leader: data[keyLeader], APICertificate: data[keyCertificate]}
 	var err error
 	if s.ObservedServing, err = ParseSet(data[keyObserved]); err != nil {
 		return ControllerState{}, fmt.Errorf("%s: %w", keyObserved, err)

@@ -18,7 +18,12 @@ const (
 	// Consumers keep their filters and go on.
 	ClosedSubjects = "kyma-closed.>"
 
-	subjectPrefix = "kyma."
+	// DeadLetters is the stream of events that were given up, DeadLetterSubjects what it stores.
+	DeadLetters        = "dead-letters"
+	DeadLetterSubjects = deadLetterPrefix + ">"
+
+	deadLetterPrefix = "dead-letters."
+	subjectPrefix    = "kyma."
 	// MaxSource is the longest source, in bytes: a subject has to fit into one line of the
 	// protocol.
 	MaxSource = 512
@@ -56,6 +61,32 @@ func ParseSubject(subject string) (source, eventType string, err error) {
 		}
 	}
 	return parts[0], strings.Join(parts[1:], "."), nil
+}
+
+// DeadLetterSubject is where the events are stored that a Subscription gave up:
+// dead-letters.<namespace>.<name>. A namespace has no dots, and a name no other sign of subjects.
+func DeadLetterSubject(namespace, name string) string {
+	return deadLetterPrefix + namespace + "." + name
+}
+
+// DeadLetterFilter is the filter for the dead letters of a Subscription, of all in a namespace if
+// it has no name, or of all.
+func DeadLetterFilter(namespace, name string) string {
+	switch {
+	case namespace == "":
+		return DeadLetterSubjects
+	case name == "":
+		return deadLetterPrefix + namespace + ".>"
+	default:
+		return DeadLetterSubject(namespace, name)
+	}
+}
+
+// ParseDeadLetterSubject returns the Subscription whose dead letters have this subject.
+func ParseDeadLetterSubject(subject string) (namespace, name string, ok bool) {
+	rest, ours := strings.CutPrefix(subject, deadLetterPrefix)
+	namespace, name, ok = strings.Cut(rest, ".")
+	return namespace, name, ours && ok && namespace != "" && name != ""
 }
 
 // MessageID is the id by which NATS finds that an event was published before. Two sources may use

@@ -144,14 +144,14 @@ func (c *Controller) take(s state, first bool) (changed bool) {
 // report says which backends are followed now. It writes only what is new.
 func (c *Controller) report(ctx context.Context, of backend.Backends) error {
 	key := types.NamespacedName{Namespace: c.options.Namespace, Name: c.options.Names.ControllerState()}
-	want := backend.ControllerState{Epoch: of.Epoch, ObservedServing: of.Serving, Leader: c.options.Pod, At: time.Now()}
+	want := backend.ControllerState{Epoch: of.Epoch, ObservedServing: of.Serving, Leader: c.options.Pod, APICertificate: c.identity.Pin, At: time.Now()}
 	var config corev1.ConfigMap
 	err := c.live.Get(ctx, key, &config)
 	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("ConfigMap %s does not exist yet: the operator creates it", key)
 	case err == nil:
-		if is, err := backend.ParseControllerState(config.Data); err == nil && is.Follows(of) && is.Leader == want.Leader {
+		if is, err := backend.ParseControllerState(config.Data); err == nil && is.Follows(of) && is.Leader == want.Leader && is.APICertificate == want.APICertificate {
 			return nil
 		}
 		config.Data = want.Data()

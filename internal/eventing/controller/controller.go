@@ -9,7 +9,10 @@ import (
 	"time"
 
 	"github.com/go-logr/zapr"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -36,6 +39,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
+	lettersserver "github.com/kyma-project/eventmesh-migration/internal/eventing/letters/server"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/mesh"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 )
@@ -69,6 +74,9 @@ type Options struct {
 	MetricsAddress, HealthAddress string
 	// DeliverAddress is where the mesh posts events: ":8082"; "0" is nowhere.
 	DeliverAddress string
+	// LettersAddress is where people reach dead letters, with a port-forward: "localhost:8085"; ""
+	// is nowhere.
+	LettersAddress string
 	// Lease is how long the others wait for a leader that is gone.
 	Lease time.Duration
 	// DNSServer is as in delivery.NewSender.
@@ -85,6 +93,8 @@ type Controller struct {
 	metrics    *delivery.Metrics
 	deliveries *delivery.Deliveries
 	receiver   *delivery.Receiver
+	letters    *letters.Store
+	identity   *lettersserver.Identity
 	link       *link
 	triggers   *mesh.Triggers
 	recorder   events.EventRecorder
@@ -109,7 +119,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	config.WarningHandler = rest.NoWarnings{} // each write would warn of the finalizer, whose name is Kyma's
 	ctrl.SetLogger(zapr.NewLogger(log))
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, stored.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, stored.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return err
 		}
@@ -161,10 +171,17 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	c.triggers = mesh.New(kinds, probed, o.Namespace, o.Names, o.Version, log, func(key types.NamespacedName) { c.subscriptions.add(key, 0) })
 	c.link = &link{seedFile: o.SeedFile, caFile: o.CAFile, up: func() { c.backends.add(c.backendsKey(), 0) }}
 	c.metrics = delivery.NewMetrics(metrics.Registry)
+	c.letters = &letters.Store{JetStream: func() (jetstream.JetStream, error) {
+		js, _, err := c.link.jetStream()
+		return js, err
+	}}
+	if c.identity, err = lettersserver.NewIdentity(); err != nil {
+		return fmt.Errorf("cannot create a certificate: %w", err)
+	}
 	sender := delivery.NewSender(o.DNSServer)
 	deliver := delivery.Options{
 		Sender: sender, Metrics: c.metrics, Log: log,
-		DeadLetterSink: o.DeadLetterSink, DeadLetterAfter: o.DeadLetterAfter,
+		DeadLetterSink: o.DeadLetterSink, DeadLetterAfter: o.DeadLetterAfter, DeadLetters: c.letters,
 		Budget:  delivery.NewBudget(o.EventBytes, sender),
 		Changed: c.subscriptions.add, Lost: c.lost,
 	}
@@ -226,6 +243,9 @@ func (c *Controller) register(mgr manager.Manager) error {
 	if err := mgr.Add(manager.RunnableFunc(inspector{c}.run)); err != nil {
 		return err
 	}
+	if err := mgr.Add(manager.RunnableFunc(c.serveLetters)); err != nil {
+		return err
+	}
 	// The Lease is released when this has returned, so that no two processes deliver in turns.
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		c.backends.add(c.backendsKey(), 0) // also if there is no ConfigMap, which nobody tells
@@ -239,6 +259,19 @@ func (c *Controller) register(mgr manager.Manager) error {
 		c.triggers.Leave()
 		return nil
 	}))
+}
+
+// serveLetters lets people see and deliver dead letters, while this process leads. Events are
+// delivered without it, too.
+func (c *Controller) serveLetters(ctx context.Context) error {
+	if c.options.LettersAddress == "" {
+		return nil
+	}
+	server := &lettersserver.Server{Store: c.letters, Deliverer: c.deliveries, Access: &lettersserver.Access{Client: c.client, Reader: c.live}, Log: c.log}
+	if err := server.Run(ctx, c.options.LettersAddress, c.identity); err != nil {
+		c.log.Error("dead letters cannot be reached by people: events are delivered", zap.Error(err))
+	}
+	return nil
 }
 
 // onlyName leaves nothing of a Service but its name: that is all that is asked of it.

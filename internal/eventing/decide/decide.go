@@ -168,6 +168,7 @@ func (d *Rules) Decide(w *World) *Decision {
 		t.run()
 		t.repeatReport()
 		d.programs(w, o, target)
+		letters(w, o)
 	}
 	d.guard(w, o)
 	if len(o.Actions) == 0 && !o.unapplied {

@@ -152,12 +152,20 @@ func (s *scene) follow(a Action) {
 		delete(s.w.Ours, Key{a.Observed.GetKind(), a.Observed.GetName()})
 	case CreateStream:
 		s.created++
+		if a.Config.Name == backend.DeadLetters {
+			s.w.NATS.DeadLetters = &jetstream.StreamInfo{Config: a.Config, Created: s.w.Now.Add(time.Duration(s.created))}
+			return
+		}
 		s.w.NATS.Stream = &jetstream.StreamInfo{Config: a.Config, Created: s.w.Now.Add(time.Duration(s.created))}
 	case Abandon:
 		for i := range s.w.Subscriptions {
 			s.w.Subscriptions[i].Finalizer = false
 		}
 	case UpdateStream:
+		if a.Config.Name == backend.DeadLetters {
+			s.w.NATS.DeadLetters = &jetstream.StreamInfo{Config: a.Config, Created: a.Observed.Created, State: s.w.NATS.DeadLetters.State}
+			return
+		}
 		s.w.NATS.Stream = &jetstream.StreamInfo{Config: a.Config, Created: a.Observed.Created, State: s.w.NATS.Stream.State}
 	}
 }
@@ -411,6 +419,18 @@ func TestTeardown(t *testing.T) {
 		{
 			reason: "an event waits", first: closed, state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonStreamNotEmpty,
 			then: func(s *scene) { s.w.NATS.Stream.State.Msgs = 1 },
+		},
+		{
+			reason: "a dead letter is left", first: closed, state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonDeadLetters,
+			then: func(s *scene) { s.w.NATS.Quiet, s.w.NATS.DeadLetters.State.Msgs = true, 1 },
+		},
+		{
+			reason: "another program has a stream with the name of that of dead letters", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonForeignStreams,
+			prepare: func(s *scene) {
+				info := *s.w.NATS.DeadLetters
+				info.Config.Metadata = nil
+				s.w.NATS.DeadLetters = &info
+			},
 		},
 		{
 			reason: "NATS is away", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonNATSUnreachable,

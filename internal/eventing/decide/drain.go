@@ -54,7 +54,7 @@ func (n nats) leave(t *turn) {
 		return
 	}
 	hinders := func(reason, format string, args ...any) {
-		if reason != operatorv1alpha1.ReasonDangling {
+		if reason != operatorv1alpha1.ReasonDangling && reason != operatorv1alpha1.ReasonDeadLetters {
 			reason = operatorv1alpha1.ReasonDraining
 		}
 		t.o.AtLeast(operatorv1alpha1.StateWarning)
@@ -152,6 +152,11 @@ func (d *Rules) emptied(w *World, o *Decision, hinders blocked) bool {
 		return false
 	case info != nil && !w.NATS.Quiet:
 		o.look(d.DrainWatch)
+	case w.NATS.DeadLetters != nil && w.NATS.DeadLetters.State.Msgs > 0:
+		o.look(askAgain)
+		hinders(operatorv1alpha1.ReasonDeadLetters, "%s Deliver them again, or delete them: kubectl eventing dead-letters redeliver --all-namespaces --all, kubectl eventing dead-letters delete --all-namespaces --all.",
+			stream.Kept(w.NATS.DeadLetters))
+		return false
 	default:
 		o.do(markDrained(d, w)...)
 	}
@@ -190,6 +195,9 @@ func (w *World) problem() string {
 // name of ours.
 func foreignStreams(w *World) []string {
 	names := slices.Clone(w.NATS.OtherStreams)
+	if letters := w.NATS.DeadLetters; letters != nil && !stream.Ours(letters.Config) {
+		names = append(names, letters.Config.Name)
+	}
 	if info := w.NATS.Stream; info != nil && stream.Epoch(info.Config) == "" {
 		names = append(names, info.Config.Name)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,12 +72,20 @@ func (s *scene) accepts(a Action) bool {
 	case Orphan:
 		return same(a.Observed)
 	case CreateStream:
-		return s.w.NATS.Connected && s.w.NATS.Stream == nil
+		return s.w.NATS.Connected && s.streamOf(a.Config.Name) == nil
 	case UpdateStream:
-		is := s.w.NATS.Stream
+		is := s.streamOf(a.Config.Name)
 		return s.w.NATS.Connected && is != nil && is.Created.Equal(a.Observed.Created) && !stream.Differs(is.Config, a.Observed.Config)
 	}
 	return true
+}
+
+// streamOf is a stream by its name; nil if there is none.
+func (s *scene) streamOf(name string) *jetstream.StreamInfo {
+	if name == backend.DeadLetters {
+		return s.w.NATS.DeadLetters
+	}
+	return s.w.NATS.Stream
 }
 
 // step does the first action of a new look, as an operator that is killed after each write, and

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
@@ -187,7 +188,7 @@ func (n nats) breaks(d *Rules, w *World, a Action) string {
 	const holds = "NATS may hold events"
 	switch a := a.(type) {
 	case UpdateStream:
-		if stream.Open(a.Observed.Config) && !stream.Open(a.Config) {
+		if stream.Open(a.Observed.Config) && !stream.Open(a.Config) { // that of dead letters is neither
 			return d.published(w, operatorv1alpha1.NATS)
 		}
 	case Remove:
@@ -240,6 +241,9 @@ func natsStatus(w *World) *operatorv1alpha1.NATSStatus {
 		storage = operatorv1alpha1.StorageMemory
 	}
 	status := &operatorv1alpha1.NATSStatus{Messages: int64(info.State.Msgs), Bytes: int64(info.State.Bytes), Storage: storage} //nolint:gosec // neither reaches 2^63
+	if letters := w.NATS.DeadLetters; letters != nil && stream.Ours(letters.Config) {
+		status.DeadLetters = int64(letters.State.Msgs) //nolint:gosec // it does not reach 2^63
+	}
 	for _, u := range w.Ours {
 		if sts := rollout.As[appsv1.StatefulSet](u); u.GetKind() == "StatefulSet" && sts != nil {
 			status.Servers = sts.Status.ReadyReplicas
@@ -250,10 +254,9 @@ func natsStatus(w *World) *operatorv1alpha1.NATSStatus {
 
 // wantedStream is the stream that the spec asks for, with no more than its volume holds safely.
 func wantedStream(w *World, epoch string, open bool) jetstream.StreamConfig {
-	want := stream.Config(w.Eventing.Spec.Backend.Config, epoch, open)
-	if volume := stream.SmallestVolume(w.Eventing.Spec.Backend.Config, w.Claims); want.Storage == jetstream.FileStorage && !volume.IsZero() {
-		want.MaxBytes = min(want.MaxBytes, stream.SafeSize(volume.Value()))
-	}
+	config := w.Eventing.Spec.Backend.Config
+	want := stream.Config(config, epoch, open)
+	want.MaxBytes, _ = stream.Shares(config, stream.SmallestVolume(config, w.Claims))
 	return want
 }
 
@@ -265,6 +268,46 @@ func streamConfig(w *World, epoch string) jetstream.StreamConfig {
 		want.Metadata[stream.ClosedAtKey] = at
 	}
 	return want
+}
+
+// letters makes the stream of dead letters as it is wanted, and says what is in it. It comes last:
+// events are taken and delivered without it, too.
+func letters(w *World, o *Decision) {
+	const kind = operatorv1alpha1.ConditionNoDeadLetters
+	config, info := w.Eventing.Spec.Backend.Config, w.NATS.DeadLetters
+	_, size := stream.Shares(config, stream.SmallestVolume(config, w.Claims))
+	want := stream.DeadLetters(config, size)
+	switch events := w.NATS.Stream; {
+	case events == nil && !w.Has("StatefulSet"):
+		meta.RemoveStatusCondition(&o.Conditions, kind)
+		return
+	case events == nil || info == nil && (!stream.Open(events.Config) || w.NATS.Volume.Refuses):
+		return // nothing is known of them, or nothing can be stored now
+	case info == nil:
+		o.do(CreateStream{want})
+		return
+	case !stream.Ours(info.Config):
+		o.AtLeast(operatorv1alpha1.StateWarning)
+		o.Condition(kind, false, operatorv1alpha1.ReasonForeignObject, "Stream %s in NATS was not created by this operator, so events that sinks refuse wait. Delete it with the client that created it.", want.Name)
+		return
+	case stream.Differs(info.Config, want) && !w.NATS.Volume.Refuses:
+		o.do(UpdateStream{info, want, "update"})
+	}
+	percent, full := stream.DeadLettersFull(info)
+	reason, more := operatorv1alpha1.ReasonDeadLetters, ""
+	switch {
+	case info.State.Msgs == 0:
+		o.Condition(kind, true, operatorv1alpha1.ReasonNoDeadLetters, "")
+		return
+	case full:
+		reason, more = operatorv1alpha1.ReasonDeadLettersFull, " There is no room for more: other events that sinks refuse wait in the stream."
+	case percent >= stream.FullPercent:
+		more = fmt.Sprintf(" Their stream is %d %% full.", percent)
+	}
+	if more != "" {
+		o.AtLeast(operatorv1alpha1.StateWarning)
+	}
+	o.Condition(kind, false, reason, "%s%s Next: kubectl eventing dead-letters list --all-namespaces", stream.Kept(info), more)
 }
 
 // size says whether the volume holds the stream that the spec asks for. It never changes the state:

@@ -80,6 +80,8 @@ type NATS struct {
 	BehindFor time.Duration
 	// Stream is nil if there is none.
 	Stream *jetstream.StreamInfo
+	// DeadLetters is the stream of events that were given up; nil if there is none.
+	DeadLetters *jetstream.StreamInfo
 	// Volume is what the server says of its volume.
 	Volume stream.Volume
 	// Full are the subjects of which the stream takes no more events, and since when that was seen.

@@ -94,6 +94,10 @@ func (s *scene) heal() {
 		is.State.Msgs, s.w.NATS.Stream = 0, &is
 		s.w.NATS.Quiet = true
 	}
+	if letters := s.w.NATS.DeadLetters; letters != nil { // somebody delivers them, or deletes them
+		is := *letters
+		is.State.Msgs, s.w.NATS.DeadLetters = 0, &is
+	}
 	key := memory{}.record(s.d.Names)
 	s.write(key, memoryState, "ready")
 	if is := s.w.Ours[key]; data(is, memoryDoor) != "open" {
@@ -193,7 +197,14 @@ func (s *scene) damage(r *rand.Rand, before *World) string {
 		if !often() {
 			w.NATS.Behind, w.NATS.BehindFor = []string{"eventing-nats-2"}, time.Duration(r.IntN(60))*time.Second
 		}
-		return fmt.Sprintf("NATS: connected %v, quiet %v", w.NATS.Connected, w.NATS.Quiet)
+		if w.NATS.DeadLetters = nil; often() {
+			config := stream.DeadLetters(w.Eventing.Spec.Backend.Config, int64(1+r.IntN(64))<<20)
+			if !often() {
+				config.Metadata = nil
+			}
+			w.NATS.DeadLetters = &jetstream.StreamInfo{Config: config, Created: w.Now, State: jetstream.StreamState{Msgs: uint64(r.IntN(2)), Bytes: uint64(r.IntN(64)) << 20}}
+		}
+		return fmt.Sprintf("NATS: connected %v, quiet %v, dead letters %v", w.NATS.Connected, w.NATS.Quiet, w.NATS.DeadLetters != nil)
 	case 9:
 		if r.IntN(3) == 0 {
 			w.NATS.Stream = nil
@@ -417,7 +428,8 @@ func (s *scene) loses(a Action) string {
 		switch a.Observed.GetName() {
 		case "eventing-nats-config":
 			info := w.NATS.Stream
-			if values[drainedKey] != nil && (!w.NATS.Connected || info != nil && (stream.Open(info.Config) || info.State.Msgs > 0 || !w.NATS.Quiet)) {
+			if values[drainedKey] != nil && (!w.NATS.Connected || info != nil && (stream.Open(info.Config) || info.State.Msgs > 0 || !w.NATS.Quiet) ||
+				w.NATS.DeadLetters != nil && stream.Ours(w.NATS.DeadLetters.Config) && w.NATS.DeadLetters.State.Msgs > 0) {
 				return "NATS is not empty, or does not stay so"
 			}
 		case "eventing-memory":

@@ -7,20 +7,25 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
 )
 
-// Options are what all Subscriptions share. All but the dead letter sink and the budget are
-// required.
+// Options are what all Subscriptions share. All but the dead letter sink, the dead letters and the
+// budget are required.
 type Options struct {
 	Sender  *Sender
 	Metrics *Metrics
 	Log     *zap.Logger
-	// DeadLetterSink gets events that a sink refuses DeadLetterAfter they were published, or later.
-	// nil: an event is retried until its sink takes it.
-	DeadLetterSink  *url.URL
+	// DeadLetterAfter is how long after it was published an event is given up that its sink
+	// refuses. It goes to DeadLetterSink, and where there is none, or it takes no events, it is
+	// stored in DeadLetters. With neither, an event is retried until its sink takes it.
 	DeadLetterAfter time.Duration
+	DeadLetterSink  *url.URL
+	DeadLetters     Keeper
 	// Budget bounds the bytes of all Subscriptions together. nil is no bound.
 	Budget *Budget
 	// Changed is called when Health of a Subscription says something else after a while.
@@ -30,8 +35,16 @@ type Options struct {
 	Lost func(subscription types.NamespacedName)
 }
 
+// Keeper stores events that are given up: letters.Store.
+type Keeper interface {
+	// Put stores an event. id is the same each time for one event of one Subscription.
+	Put(ctx context.Context, l *letters.Letter, of *nats.Msg, id string) error
+}
+
 // Settings are how the events of one Subscription are delivered.
 type Settings struct {
+	// UID is that of the Subscription, for its dead letters.
+	UID types.UID
 	// Sink is the URL as it is in the Subscription. It is checked at each delivery.
 	Sink string
 	// MaxInFlight is the number of events that are posted at the same time, at least 1.

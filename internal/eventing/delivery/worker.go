@@ -3,7 +3,6 @@ package delivery
 import (
 	"context"
 	"errors"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -31,10 +30,6 @@ const (
 	// those that it has to send again. NATS looks for those that are due 10 ms after it was told of
 	// one: told all the time, it would never look.
 	tick = 250 * time.Millisecond
-
-	// Extensions of a dead letter, the same as Knative's on the other backend.
-	deadLetterDest = "Ce-Knativeerrordest"
-	deadLetterCode = "Ce-Knativeerrorcode"
 )
 
 // worker delivers the events of one Subscription.
@@ -295,10 +290,10 @@ func (w *worker) tick() {
 	w.next()
 }
 
-// overdue tells whether an event goes to the dead letter sink if it is refused. A sink that cannot
-// be reached must not hold it up.
+// overdue tells whether an event is given up if it is refused. A sink that cannot be reached must
+// not hold it up.
 func (w *worker) overdue(m *nats.Msg, now time.Time) bool {
-	if w.DeadLetterSink == nil {
+	if w.DeadLetterSink == nil && w.DeadLetters == nil {
 		return false
 	}
 	about, err := m.Metadata()
@@ -315,13 +310,7 @@ func (w *worker) deliver(m *nats.Msg) (later bool) {
 	}
 	header, err := eventHeader(m.Header)
 	if err != nil {
-		w.Metrics.total.WithLabelValues(w.name, "invalid").Inc()
-		w.Log.Warn("deleted a message that is no event: it would never be delivered", zap.String("subscription", w.name),
-			zap.Uint64("sequence", about.Sequence.Stream), zap.Error(err))
-		if err := m.Term(); err != nil {
-			w.Log.Warn("cannot delete a message that is no event: NATS sends it again", zap.String("subscription", w.name), zap.Error(err))
-		}
-		return false
+		return w.invalid(m, about, err)
 	}
 	o := w.post(header, m.Data)
 	if after := w.health.note(o.problem, time.Now()); after > 0 {
@@ -330,7 +319,7 @@ func (w *worker) deliver(m *nats.Msg) (later bool) {
 	w.mu.Lock()
 	w.reach.note(o, time.Now())
 	w.mu.Unlock()
-	if o.taken() || w.deadLetter(about, header, m.Data, o) {
+	if o.taken() || w.overdue(m, time.Now()) && w.giveUp(m, about, header, o) {
 		w.acknowledge(m)
 		w.finish(about)
 		return false
@@ -351,26 +340,6 @@ func (w *worker) post(header http.Header, data []byte) outcome {
 	w.duration.Observe(took.Seconds())
 	w.Metrics.kyma.delivered(w.subscription, w.consumer, header["Ce-Type"][0], w.settings.Sink, o.code, took)
 	return o
-}
-
-// deadLetter sends an event that was refused for too long to where such events go. It tells whether
-// it was taken there.
-func (w *worker) deadLetter(about *nats.MsgMetadata, header http.Header, data []byte, o outcome) bool {
-	if w.DeadLetterSink == nil || time.Since(about.Timestamp) < w.DeadLetterAfter {
-		return false
-	}
-	header = maps.Clone(header)
-	header[deadLetterDest], header[deadLetterCode] = []string{w.settings.Sink}, []string{o.code}
-	letter := w.Sender.send(context.Background(), backend.SinkTimeout, w.DeadLetterSink, header, data)
-	if !letter.taken() {
-		w.Log.Warn("the dead letter sink takes no events", zap.String("subscription", w.name), zap.String("problem", letter.problem))
-		return false
-	}
-	w.Metrics.total.WithLabelValues(w.name, "dead-letter").Inc()
-	if after := w.health.noteLetter(time.Now()); after > 0 {
-		w.Changed(w.subscription, after)
-	}
-	return true
 }
 
 func (w *worker) done(m *nats.Msg) {

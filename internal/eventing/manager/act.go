@@ -172,12 +172,12 @@ func (a *actor) stream(ctx context.Context, w *decide.World, todo decide.Action)
 		return err
 	}
 	if todo, ok := todo.(decide.UpdateStream); ok {
-		s, err := js.Stream(ctx, backend.Stream)
+		s, err := js.Stream(ctx, todo.Config.Name)
 		if err != nil {
 			return fmt.Errorf("cannot %s: %w", todo, err)
 		}
 		if is := s.CachedInfo(); !is.Created.Equal(todo.Observed.Created) || stream.Differs(is.Config, todo.Observed.Config) {
-			return fmt.Errorf("stream %s: %w", backend.Stream, errChanged)
+			return fmt.Errorf("stream %s: %w", todo.Config.Name, errChanged)
 		}
 	}
 	// An operator that slept must not act on what it saw before. Writes to the API server are

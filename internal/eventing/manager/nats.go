@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math/bits"
 	"slices"
 	"strings"
 	"sync"
@@ -91,6 +92,8 @@ func (l *link) close() {
 type room struct {
 	level stream.Level
 	full  string
+	// letters is about how many dead letters there are; 0 if that is unknown.
+	letters uint64
 }
 
 // steady is since when something was so of a stream that stored nothing meanwhile.
@@ -245,7 +248,11 @@ func (c *connection) roomOf(ctx context.Context, conn *nats.Conn) (room, error) 
 		return room{}, err
 	}
 	full, err := stream.Full(ctx, s)
-	return room{stream.LevelOf(s.CachedInfo(), volume), strings.Join(full, " ")}, err
+	if err != nil {
+		return room{}, err
+	}
+	letters, err := deadLetters(ctx, js)
+	return room{stream.LevelOf(s.CachedInfo(), volume), strings.Join(full, " "), magnitude(letters)}, err
 }
 
 // volume reads what the server says of its volume that leads the stream. Of several servers, the
@@ -285,7 +292,7 @@ func (c *connection) readRoom(ctx context.Context, w *decide.World, s jetstream.
 	}
 	level := stream.LevelOf(info, w.NATS.Volume)
 	c.mu.Lock()
-	c.room = room{level, strings.Join(full, " ")}
+	c.room = room{level, strings.Join(full, " "), magnitude(w.NATS.DeadLetters)}
 	since := map[string]time.Time{}
 	for _, subject := range full {
 		since[subject] = w.Now
@@ -356,12 +363,15 @@ func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn,
 	default:
 		w.NATS.Stream = s.CachedInfo()
 	}
+	if w.NATS.DeadLetters, err = deadLetters(ctx, js); err != nil {
+		return err
+	}
 	// Of NATS that is left, too, it is to be known who holds it up.
 	deleting := w.Eventing.DeletionTimestamp != nil || w.Eventing.Spec.Backend != nil && w.Eventing.Spec.Backend.Type.Canonical() != operatorv1alpha1.NATS
 	if deleting {
 		others := js.StreamNames(ctx)
 		for name := range others.Name() {
-			if name != backend.Stream {
+			if name != backend.Stream && name != backend.DeadLetters {
 				w.NATS.OtherStreams = append(w.NATS.OtherStreams, name)
 			}
 		}
@@ -379,6 +389,9 @@ func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn,
 			return err
 		}
 		w.NATS.Behind = behind(info)
+		if letters := w.NATS.DeadLetters; letters != nil { // what it holds is asked before NATS is removed
+			w.NATS.Behind = slices.Compact(slices.Sorted(slices.Values(append(w.NATS.Behind, behind(letters)...))))
+		}
 		little, err := c.readRoom(ctx, w, s)
 		if err != nil {
 			return err
@@ -392,9 +405,31 @@ func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn,
 				return err
 			}
 		}
-		w.NATS.Quiet, w.NATS.Dangling = c.quiet(info, at, d), c.dangling(info, w.NATS.Consumers, at)
+		w.NATS.Quiet = c.quiet(info, at, d) && (w.NATS.DeadLetters == nil || current(w.NATS.DeadLetters))
+		w.NATS.Dangling = c.dangling(info, w.NATS.Consumers, at)
 	}
 	return nil
+}
+
+// magnitude is how many messages a stream has, in a power of two: people are told soon of the first
+// ones, and not of each.
+func magnitude(info *jetstream.StreamInfo) uint64 {
+	if info == nil {
+		return 0
+	}
+	return uint64(bits.Len64(info.State.Msgs)) //nolint:gosec // at most 64
+}
+
+// deadLetters reads the stream of dead letters; nil if there is none.
+func deadLetters(ctx context.Context, js jetstream.JetStream) (*jetstream.StreamInfo, error) {
+	s, err := js.Stream(ctx, backend.DeadLetters)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return s.CachedInfo(), nil
 }
 
 // quiet tells whether a closed stream was empty for long enough.

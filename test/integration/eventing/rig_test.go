@@ -116,6 +116,7 @@ func (r *rig) clear() {
 func (r *rig) createStream(open bool) {
 	r.t.Helper()
 	r.plane.createStream(r.t, r.manager, stream.Config(r.config, uuid.NewString(), open))
+	r.plane.createStream(r.t, r.manager, stream.DeadLetters(r.config, 32<<20))
 }
 
 // Launch starts NATS again, and waits until the manager's connection is back in it: a request on

@@ -74,6 +74,14 @@ accounts {
             "$JS.API.CONSUMER.MSG.NEXT.sap.*"
             "$JS.API.CONSUMER.PAUSE.sap.*"
             "$JS.ACK.sap.>"
+            "dead-letters.>"
+            "$JS.API.STREAM.INFO.dead-letters"
+            "$JS.API.STREAM.MSG.GET.dead-letters"
+            "$JS.API.STREAM.MSG.DELETE.dead-letters"
+            "$JS.API.CONSUMER.CREATE.dead-letters.>"
+            "$JS.API.CONSUMER.INFO.dead-letters.*"
+            "$JS.API.CONSUMER.DELETE.dead-letters.*"
+            "$JS.API.CONSUMER.MSG.NEXT.dead-letters.*"
           ]
           subscribe: ["_INBOX.controller.>"]
         }

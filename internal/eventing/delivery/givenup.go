@@ -1,0 +1,145 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
+)
+
+const (
+	// Extensions of a dead letter at a sink, the same as Knative's on the other backend.
+	deadLetterDest = "Ce-Knativeerrordest"
+	deadLetterCode = "Ce-Knativeerrorcode"
+	// redelivered is the extension of an event that was a dead letter and is delivered again.
+	redelivered = "Ce-Redelivered"
+	// roomEvery is how often a redelivery looks whether there is room to post.
+	roomEvery = 50 * time.Millisecond
+)
+
+// giveUp takes an event away that its sink has refused for too long: to the dead letter sink, if
+// there is one and it takes the event, and else to the stream of dead letters. It tells whether it
+// is there.
+func (w *worker) giveUp(m *nats.Msg, about *nats.MsgMetadata, header http.Header, o outcome) bool {
+	if w.DeadLetterSink != nil {
+		header = maps.Clone(header)
+		header[deadLetterDest], header[deadLetterCode] = []string{w.settings.Sink}, []string{o.code}
+		letter := w.Sender.send(context.Background(), backend.SinkTimeout, w.DeadLetterSink, header, m.Data)
+		if letter.taken() {
+			w.lettered()
+			return true
+		}
+		w.Log.Warn("the dead letter sink takes no events", zap.String("subscription", w.name), zap.String("problem", letter.problem))
+	}
+	return w.DeadLetters != nil && w.keep(m, about, o)
+}
+
+// invalid gives a message up that is no event: no sink would ever take it. It tells whether NATS is
+// told later.
+func (w *worker) invalid(m *nats.Msg, about *nats.MsgMetadata, why error) (later bool) {
+	w.Metrics.total.WithLabelValues(w.name, letters.AnswerInvalid).Inc()
+	w.Log.Warn("a message is no event, and would never be delivered: it becomes a dead letter", zap.String("subscription", w.name),
+		zap.Uint64("sequence", about.Sequence.Stream), zap.Error(why))
+	o := outcome{code: letters.AnswerInvalid, problem: why.Error()}
+	if w.DeadLetters == nil {
+		if err := m.Term(); err != nil {
+			w.Log.Warn("cannot delete a message that is no event: NATS sends it again", zap.String("subscription", w.name), zap.Error(err))
+		}
+		return false
+	}
+	if !w.keep(m, about, o) {
+		w.again(m, about, "", o)
+		return true
+	}
+	w.acknowledge(m)
+	w.finish(about)
+	return false
+}
+
+// keep stores an event in the stream of dead letters.
+func (w *worker) keep(m *nats.Msg, about *nats.MsgMetadata, o outcome) bool {
+	now := time.Now()
+	l := &letters.Letter{
+		Namespace: w.subscription.Namespace, Subscription: w.subscription.Name, UID: string(w.settings.UID),
+		Sink: w.settings.Sink, Answer: o.code, Problem: o.problem, Published: about.Timestamp, First: now, Last: now,
+	}
+	if o.code != letters.AnswerInvalid {
+		w.mu.Lock()
+		t := w.traces[about.Sequence.Stream]
+		w.mu.Unlock()
+		l.Tries = about.NumDelivered - min(t.aside, about.NumDelivered)
+		if !t.refused.IsZero() {
+			l.First = t.refused
+		}
+	}
+	// The time tells messages apart of streams that had the same name after each other.
+	id := w.consumer + "/" + strconv.FormatUint(about.Sequence.Stream, 10) + "/" + strconv.FormatInt(about.Timestamp.UnixNano(), 10)
+	if err := w.DeadLetters.Put(context.Background(), l, m, id); err != nil {
+		w.Log.Warn("an event cannot be stored as a dead letter, and waits", zap.String("subscription", w.name), zap.Error(err))
+		return false
+	}
+	w.lettered()
+	return true
+}
+
+// lettered says that an event became a dead letter.
+func (w *worker) lettered() {
+	w.Metrics.total.WithLabelValues(w.name, "dead-letter").Inc()
+	if after := w.health.noteLetter(time.Now()); after > 0 {
+		w.Changed(w.subscription, after)
+	}
+}
+
+// InOrder tells whether the events of a Subscription are delivered one after the other. The error
+// is letters.ErrNotDelivered.
+func (d *Deliveries) InOrder(subscription types.NamespacedName) (bool, error) {
+	w := d.worker(subscription)
+	if w == nil {
+		return false, letters.ErrNotDelivered
+	}
+	return w.settings.MaxInFlight == 1, nil
+}
+
+// Redeliver sends a dead letter to the sink of its Subscription, once, and marks it. An error means that it was not sent: the Subscription is not
+// delivered to (letters.ErrNotDelivered), or the message is no event.
+func (d *Deliveries) Redeliver(ctx context.Context, subscription types.NamespacedName, m *nats.Msg) (letters.Outcome, error) {
+	header, err := eventHeader(m.Header)
+	if err != nil {
+		return letters.Outcome{}, fmt.Errorf("it is no event: %w", err)
+	}
+	header[redelivered] = []string{"true"}
+	d.mu.Lock()
+	w := d.workers[subscription]
+	if w == nil {
+		d.mu.Unlock()
+		return letters.Outcome{}, letters.ErrNotDelivered
+	}
+	d.posting.Add(1)
+	d.mu.Unlock()
+	defer d.posting.Done()
+	size := realSize(m)
+	for !w.posts.takePost(size) {
+		select {
+		case <-ctx.Done():
+			return letters.Outcome{}, context.Cause(ctx)
+		case <-w.ending:
+			return letters.Outcome{}, letters.ErrNotDelivered
+		case <-time.After(roomEvery):
+		}
+	}
+	defer w.posts.givePost(size)
+	o := w.post(header, m.Data)
+	if after := w.health.note(o.problem, time.Now()); after > 0 {
+		w.Changed(w.subscription, after)
+	}
+	return letters.Outcome{Answer: o.code, Problem: o.problem}, nil
+}

@@ -1,0 +1,232 @@
+package letters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+)
+
+const (
+	// requestTimeout bounds each request to NATS.
+	requestTimeout = 5 * time.Second
+	// mostScanned is how many dead letters one page looks at: with a filter that few pass, it has
+	// fewer, and the next page goes on there.
+	mostScanned = 5_000
+	// fetched is how many are asked for at a time. Without their data, each has some KiB at most.
+	fetched = 250
+)
+
+var (
+	// ErrNone says that there is no such dead letter, or no stream of them.
+	ErrNone = errors.New("there is no such dead letter")
+	// ErrUnavailable says that NATS cannot be asked now.
+	ErrUnavailable = errors.New("NATS cannot be reached")
+	// ErrFull says that the stream of dead letters takes no more.
+	ErrFull = errors.New("the stream of dead letters is full")
+)
+
+// Store is the stream of dead letters.
+type Store struct {
+	// JetStream returns what NATS is asked with, or an error if there is no connection.
+	JetStream func() (jetstream.JetStream, error)
+}
+
+// Put stores an event that is given up. id is the same each time for the same event and
+// Subscription: what is stored twice within the window of the stream is stored once.
+func (s *Store) Put(ctx context.Context, l *Letter, of *nats.Msg, id string) error {
+	js, err := s.JetStream()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err = js.PublishMsg(ctx, message(l, of), jetstream.WithMsgID(id), jetstream.WithExpectStream(backend.DeadLetters))
+	if refused := (*jetstream.APIError)(nil); errors.As(err, &refused) && (refused.ErrorCode == errorResources || refused.ErrorCode == errorStoreFailed) {
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return err
+}
+
+// What NATS answers when there is no room: for the account, because its volume is full, and in the
+// stream (JSAccountResourcesExceededErr and JSStreamStoreFailedF in errors.json of nats-server).
+const (
+	errorResources   jetstream.ErrorCode = 10002
+	errorStoreFailed jetstream.ErrorCode = 10077
+)
+
+// Filter chooses dead letters. The zero value chooses all.
+type Filter struct {
+	Namespace    string    `json:"namespace,omitempty"`
+	Subscription string    `json:"subscription,omitempty"`
+	Type         string    `json:"type,omitempty"`
+	Answer       string    `json:"answer,omitempty"`
+	After        time.Time `json:"after,omitzero"`
+	Before       time.Time `json:"before,omitzero"`
+	// Sequences, if there are any, are those to choose from.
+	Sequences []uint64 `json:"sequences,omitempty"`
+}
+
+// Passes tells whether a dead letter is chosen. Times are those at which it was stored.
+func (f *Filter) Passes(l *Letter) bool {
+	return (f.Namespace == "" || f.Namespace == l.Namespace) && (f.Subscription == "" || f.Subscription == l.Subscription) &&
+		(f.Type == "" || f.Type == l.Type) && (f.Answer == "" || f.Answer == l.Answer) &&
+		(f.After.IsZero() || !l.Stored.Before(f.After)) && (f.Before.IsZero() || l.Stored.Before(f.Before))
+}
+
+// Page are dead letters in the order of their sequences.
+type Page struct {
+	Items []Letter `json:"items"`
+	// Continue is the sequence to begin the next page at; 0 at the end.
+	Continue uint64 `json:"continue,omitempty,string"`
+	// Total is how many there are of this Subscription, or of all, the other conditions of the
+	// filter left aside.
+	Total uint64 `json:"total"`
+}
+
+// List returns at most limit dead letters from a sequence on. It reads no data.
+func (s *Store) List(ctx context.Context, f Filter, from uint64, limit int) (Page, error) {
+	page := Page{Items: []Letter{}}
+	in, err := s.stream(ctx)
+	if errors.Is(err, ErrNone) {
+		return page, nil
+	}
+	if err != nil {
+		return page, err
+	}
+	filter := backend.DeadLetterFilter(f.Namespace, f.Subscription)
+	counts, err := countsOf(ctx, in, filter)
+	if err != nil {
+		return page, err
+	}
+	for _, n := range counts {
+		page.Total += n
+	}
+	last := in.CachedInfo().State.LastSeq
+	from = max(from, in.CachedInfo().State.FirstSeq)
+	if page.Total == 0 || from > last {
+		return page, nil
+	}
+	config := jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, HeadersOnly: true}
+	consumer, err := in.OrderedConsumer(ctx, config)
+	if err != nil {
+		return page, unavailable(err)
+	}
+	for scanned := 0; scanned < mostScanned; {
+		batch, err := consumer.FetchNoWait(min(fetched, mostScanned-scanned))
+		if err != nil {
+			return page, unavailable(err)
+		}
+		n, end := 0, false
+		for m := range batch.Messages() {
+			n++
+			about, err := m.Metadata()
+			if err != nil || end {
+				continue
+			}
+			if about.Sequence.Stream > last {
+				end = true
+				continue
+			}
+			if len(page.Items) == limit {
+				page.Continue, end = about.Sequence.Stream, true
+				continue
+			}
+			from = about.Sequence.Stream + 1
+			bytes, _ := strconv.Atoi(m.Headers().Get(nats.MsgSize))
+			if l, err := read(m.Subject(), m.Headers(), about.Sequence.Stream, about.Timestamp, bytes); err == nil && f.Passes(&l) {
+				page.Items = append(page.Items, l)
+			}
+		}
+		if err := batch.Error(); err != nil {
+			return page, unavailable(err)
+		}
+		if scanned += n; n == 0 || end || from > last {
+			return page, nil
+		}
+	}
+	page.Continue = from
+	return page, nil
+}
+
+// Get returns a dead letter with its message.
+func (s *Store) Get(ctx context.Context, sequence uint64) (*Letter, *nats.Msg, error) {
+	in, err := s.stream(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	raw, err := in.GetMsg(ctx, sequence)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil, nil, ErrNone
+	case err != nil:
+		return nil, nil, unavailable(err)
+	}
+	l, err := read(raw.Subject, raw.Header, raw.Sequence, raw.Time, len(raw.Data))
+	if err != nil {
+		return nil, nil, err
+	}
+	return &l, &nats.Msg{Subject: raw.Subject, Header: raw.Header, Data: raw.Data}, nil
+}
+
+// Delete deletes a dead letter. One that is gone is no error.
+func (s *Store) Delete(ctx context.Context, sequence uint64) error {
+	in, err := s.stream(ctx)
+	if err != nil {
+		return err
+	}
+	if err := in.DeleteMsg(ctx, sequence); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) && !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// Counts are how many dead letters each Subscription has, by subject. Without a stream there are
+// none.
+func (s *Store) Counts(ctx context.Context) (map[string]uint64, error) {
+	in, err := s.stream(ctx)
+	switch {
+	case errors.Is(err, ErrNone):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case in.CachedInfo().State.Msgs == 0:
+		return nil, nil
+	}
+	return countsOf(ctx, in, backend.DeadLetterSubjects)
+}
+
+func countsOf(ctx context.Context, in jetstream.Stream, filter string) (map[string]uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	info, err := in.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return info.State.Subjects, nil
+}
+
+func (s *Store) stream(ctx context.Context) (jetstream.Stream, error) {
+	js, err := s.JetStream()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	in, err := js.Stream(ctx, backend.DeadLetters)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, ErrNone
+	case err != nil:
+		return nil, unavailable(err)
+	}
+	return in, nil
+}
+
+func unavailable(err error) error { return fmt.Errorf("%w: %w", ErrUnavailable, err) }

@@ -1,0 +1,65 @@
+package stream
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+)
+
+// defaultDeadLetters is the size of the dead letters of an Eventing that was stored without one.
+const defaultDeadLetters = 64 << 20
+
+// Shares are the most that events and dead letters may take: together no more than the volume holds
+// safely, or than was asked for in memory. volume is zero if it is not known.
+func Shares(c operatorv1alpha1.BackendConfig, volume resource.Quantity) (events, dead int64) {
+	events, dead = c.NATSStreamMaxSize.Value(), c.DeadLetterMaxSize.Value()
+	if dead <= 0 {
+		dead = defaultDeadLetters
+	}
+	switch {
+	case c.NATSStreamStorageType == operatorv1alpha1.StorageMemory:
+		dead = min(dead, events/8)
+		return events - dead, dead
+	case volume.IsZero():
+		return events, dead
+	}
+	safe := SafeSize(volume.Value())
+	dead = min(dead, safe/4)
+	return min(events, safe-dead), dead
+}
+
+// DeadLetters is the stream of events that were given up. A full one refuses more, so that they wait
+// where they are: NATS discards nothing but what is older than an administrator wants to keep it.
+func DeadLetters(c operatorv1alpha1.BackendConfig, size int64) jetstream.StreamConfig {
+	want := Config(c, "", true)
+	delete(want.Metadata, epochKey) // it outlives them
+	want.Name, want.Subjects = backend.DeadLetters, []string{backend.DeadLetterSubjects}
+	want.Retention, want.MaxBytes, want.MaxMsgsPerSubject, want.DiscardNewPerSubject = jetstream.LimitsPolicy, size, -1, false
+	want.MaxAge = c.DeadLetterMaxAge.Duration
+	return want
+}
+
+// Ours tells whether the operator has created a stream.
+func Ours(c jetstream.StreamConfig) bool { return c.Metadata[managedBy] == backend.Operator }
+
+// DeadLettersFull tells how full the stream of dead letters is in percent, and whether a large event
+// does not fit any more.
+func DeadLettersFull(info *jetstream.StreamInfo) (percent int, full bool) {
+	const largest = 1 << 20
+	left := info.Config.MaxBytes - int64(info.State.Bytes) //nolint:gosec // less than 2^63
+	return min(100, Percent(info.State.Bytes, info.Config.MaxBytes)), left < largest
+}
+
+// Kept says how many dead letters there are, and until when the oldest is kept.
+func Kept(info *jetstream.StreamInfo) string {
+	text := fmt.Sprintf("%d events that sinks did not take are stored as dead letters", info.State.Msgs)
+	if age := info.Config.MaxAge; age > 0 {
+		text += fmt.Sprintf(", the oldest until %s", info.State.FirstTime.Add(age).UTC().Format(time.RFC3339))
+	}
+	return text + "."
+}
