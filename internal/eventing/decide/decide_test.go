@@ -360,6 +360,7 @@ func TestInstallation(t *testing.T) {
 		"write the epoch on PersistentVolumeClaim data-eventing-nats-0", "write that the stream was opened on ConfigMap eventing-nats-config",
 		"accept events on ConfigMap eventing-backends", "open stream sap", "create Deployment eventing-publisher-proxy",
 		"create Service eventing-publisher-proxy", "create Service eventing-publisher-proxy-metrics", "create PodDisruptionBudget eventing-publisher-proxy",
+		"create stream dead-letters",
 	}
 	if diff := cmp.Diff(want, actions); diff != "" || last.State != operatorv1alpha1.StateReady || last.Active != operatorv1alpha1.NATS {
 		t.Errorf("%s, %s (-want +got):\n%s", last.State, last.Active, diff)
@@ -553,9 +554,9 @@ func TestStates(t *testing.T) {
 		}, state: operatorv1alpha1.StateWarning, condition: available, says: operatorv1alpha1.ReasonNATSUnavailable},
 		{reason: "NATS is away", change: func(s *scene) { s.w.NATS = NATS{Problem: "refused"} }, state: operatorv1alpha1.StateProcessing, condition: available, says: operatorv1alpha1.ReasonNATSUnavailable},
 		{reason: "NATS is away for a minute", later: time.Minute, change: func(s *scene) { s.w.NATS = NATS{} }, state: operatorv1alpha1.StateError, condition: available, says: operatorv1alpha1.ReasonNATSUnavailable},
-		{reason: "a stream that is nearly full", change: func(s *scene) { s.w.NATS.Stream.State.Bytes = 400 << 20 }, state: operatorv1alpha1.StateWarning, condition: available, says: operatorv1alpha1.ReasonNATSAvailable},
+		{reason: "a stream that is nearly full", change: func(s *scene) { s.w.NATS.Stream.State.Bytes = 340 << 20 }, state: operatorv1alpha1.StateWarning, condition: available, says: operatorv1alpha1.ReasonNATSAvailable},
 		{reason: "a volume that is nearly full", change: func(s *scene) { s.w.NATS.Volume.Percent = 80 }, state: operatorv1alpha1.StateWarning, condition: available, says: operatorv1alpha1.ReasonNATSAvailable},
-		{reason: "a full stream", change: func(s *scene) { s.w.NATS.Stream.State.Bytes = 448<<20 - 1000 }, state: operatorv1alpha1.StateError, condition: available, says: operatorv1alpha1.ReasonStorageFull},
+		{reason: "a full stream", change: func(s *scene) { s.w.NATS.Stream.State.Bytes = 384<<20 - 1000 }, state: operatorv1alpha1.StateError, condition: available, says: operatorv1alpha1.ReasonStorageFull},
 		{reason: "a volume that cannot be written", change: func(s *scene) { s.w.NATS.Volume = stream.Volume{Refuses: true, NotWritable: true} }, state: operatorv1alpha1.StateError, condition: available, says: operatorv1alpha1.ReasonNotWritable},
 		{reason: "a volume of which only the reserve is left", change: func(s *scene) { s.w.NATS.Volume.Refuses = true }, state: operatorv1alpha1.StateError, condition: available, says: operatorv1alpha1.ReasonStorageFull},
 		{reason: "a type that has as many events as it may", change: func(s *scene) {

@@ -235,15 +235,7 @@ func room(d *Rules, w *World, o *Decision) (reason, message string) {
 
 // natsStatus is what the status of the Eventing says of NATS.
 func natsStatus(w *World) *operatorv1alpha1.NATSStatus {
-	info := w.NATS.Stream
-	storage := operatorv1alpha1.StorageFile
-	if info.Config.Storage == jetstream.MemoryStorage {
-		storage = operatorv1alpha1.StorageMemory
-	}
-	status := &operatorv1alpha1.NATSStatus{Messages: int64(info.State.Msgs), Bytes: int64(info.State.Bytes), Storage: storage} //nolint:gosec // neither reaches 2^63
-	if letters := w.NATS.DeadLetters; letters != nil && stream.Ours(letters.Config) {
-		status.DeadLetters = int64(letters.State.Msgs) //nolint:gosec // it does not reach 2^63
-	}
+	status := stream.Status(w.NATS.Stream, w.NATS.DeadLetters)
 	for _, u := range w.Ours {
 		if sts := rollout.As[appsv1.StatefulSet](u); u.GetKind() == "StatefulSet" && sts != nil {
 			status.Servers = sts.Status.ReadyReplicas
@@ -293,21 +285,11 @@ func letters(w *World, o *Decision) {
 	case stream.Differs(info.Config, want) && !w.NATS.Volume.Refuses:
 		o.do(UpdateStream{info, want, "update"})
 	}
-	percent, full := stream.DeadLettersFull(info)
-	reason, more := operatorv1alpha1.ReasonDeadLetters, ""
-	switch {
-	case info.State.Msgs == 0:
-		o.Condition(kind, true, operatorv1alpha1.ReasonNoDeadLetters, "")
-		return
-	case full:
-		reason, more = operatorv1alpha1.ReasonDeadLettersFull, " There is no room for more: other events that sinks refuse wait in the stream."
-	case percent >= stream.FullPercent:
-		more = fmt.Sprintf(" Their stream is %d %% full.", percent)
-	}
-	if more != "" {
+	reason, message, narrow := stream.JudgeDeadLetters(info)
+	if narrow {
 		o.AtLeast(operatorv1alpha1.StateWarning)
 	}
-	o.Condition(kind, false, reason, "%s%s Next: kubectl eventing dead-letters list --all-namespaces", stream.Kept(info), more)
+	o.Condition(kind, reason == operatorv1alpha1.ReasonNoDeadLetters, reason, "%s", message)
 }
 
 // size says whether the volume holds the stream that the spec asks for. It never changes the state:
@@ -319,7 +301,9 @@ func (d Identities) size(w *World, o *Decision) {
 		o.Condition(operatorv1alpha1.ConditionStreamSize, true, operatorv1alpha1.ReasonSizeAsWanted, "")
 		return
 	}
-	volume, need := stream.SmallestVolume(w.Eventing.Spec.Backend.Config, w.Claims), stream.VolumeFor(want.Value())
+	volume := stream.SmallestVolume(w.Eventing.Spec.Backend.Config, w.Claims)
+	_, dead := stream.Shares(w.Eventing.Spec.Backend.Config, resource.Quantity{})
+	need := stream.VolumeFor(want.Value() + dead)
 	o.Condition(operatorv1alpha1.ConditionStreamSize, false, operatorv1alpha1.ReasonSizeLimited,
 		"The stream holds %s and not natsStreamMaxSize (%s): files can need twice as much as the events in them, and the volume has %s. It would need %s. "+
 			"Next: enlarge the volumes, with a StorageClass that allows it: kubectl -n %s patch pvc %s0 -p '{\"spec\":{\"resources\":{\"requests\":{\"storage\":\"%s\"}}}}', and so for each server",

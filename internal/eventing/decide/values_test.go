@@ -24,11 +24,11 @@ func TestTheStreamFitsItsVolume(t *testing.T) {
 		claims        []string
 		want, says    string
 	}{
-		{reason: "samples of Kyma", storage: operatorv1alpha1.StorageFile, asked: "700Mi", volume: "1Gi", want: "448Mi", says: "1600Mi"},
-		{reason: "a volume that holds it", storage: operatorv1alpha1.StorageFile, asked: "700Mi", volume: "1600Mi", want: "700Mi"},
-		{reason: "a large one", storage: operatorv1alpha1.StorageFile, asked: "10Gi", volume: "12Gi", want: "6016Mi", says: "20736Mi"},
+		{reason: "samples of Kyma", storage: operatorv1alpha1.StorageFile, asked: "700Mi", volume: "1Gi", want: "384Mi", says: "1747Mi"},
+		{reason: "a volume that holds it", storage: operatorv1alpha1.StorageFile, asked: "700Mi", volume: "1747Mi", want: "700Mi"},
+		{reason: "a large one", storage: operatorv1alpha1.StorageFile, asked: "10Gi", volume: "12Gi", want: "5952Mi", says: "20864Mi"},
 		{reason: "the volumes were enlarged", storage: operatorv1alpha1.StorageFile, asked: "700Mi", volume: "1Gi", claims: []string{"2Gi", "2Gi"}, want: "700Mi"},
-		{reason: "one of them was enlarged", storage: operatorv1alpha1.StorageFile, asked: "700Mi", volume: "1Gi", claims: []string{"2Gi", "1Gi"}, want: "448Mi", says: "1Gi"},
+		{reason: "one of them was enlarged", storage: operatorv1alpha1.StorageFile, asked: "700Mi", volume: "1Gi", claims: []string{"2Gi", "1Gi"}, want: "384Mi", says: "1Gi"},
 		{reason: "memory", storage: operatorv1alpha1.StorageMemory, asked: "700Mi", volume: "1Gi", want: "700Mi"},
 	} {
 		w := &World{Eventing: &operatorv1alpha1.Eventing{Spec: operatorv1alpha1.EventingSpec{Backend: &operatorv1alpha1.Backend{Config: operatorv1alpha1.BackendConfig{

@@ -15,7 +15,7 @@ import (
 const defaultDeadLetters = 64 << 20
 
 // Shares are the most that events and dead letters may take: together no more than the volume holds
-// safely, or than was asked for in memory. volume is zero if it is not known.
+// safely. volume is zero if it is not known. In memory, dead letters come in addition.
 func Shares(c operatorv1alpha1.BackendConfig, volume resource.Quantity) (events, dead int64) {
 	events, dead = c.NATSStreamMaxSize.Value(), c.DeadLetterMaxSize.Value()
 	if dead <= 0 {
@@ -23,8 +23,7 @@ func Shares(c operatorv1alpha1.BackendConfig, volume resource.Quantity) (events,
 	}
 	switch {
 	case c.NATSStreamStorageType == operatorv1alpha1.StorageMemory:
-		dead = min(dead, events/8)
-		return events - dead, dead
+		return events, min(dead, events/8)
 	case volume.IsZero():
 		return events, dead
 	}
@@ -47,12 +46,22 @@ func DeadLetters(c operatorv1alpha1.BackendConfig, size int64) jetstream.StreamC
 // Ours tells whether the operator has created a stream.
 func Ours(c jetstream.StreamConfig) bool { return c.Metadata[managedBy] == backend.Operator }
 
-// DeadLettersFull tells how full the stream of dead letters is in percent, and whether a large event
-// does not fit any more.
-func DeadLettersFull(info *jetstream.StreamInfo) (percent int, full bool) {
+// JudgeDeadLetters is what the condition NoDeadLetters says: its reason, its message, and whether
+// there is little room for more.
+func JudgeDeadLetters(info *jetstream.StreamInfo) (reason, message string, narrow bool) {
 	const largest = 1 << 20
-	left := info.Config.MaxBytes - int64(info.State.Bytes) //nolint:gosec // less than 2^63
-	return min(100, Percent(info.State.Bytes, info.Config.MaxBytes)), left < largest
+	if info.State.Msgs == 0 {
+		return operatorv1alpha1.ReasonNoDeadLetters, "", false
+	}
+	reason, more := operatorv1alpha1.ReasonDeadLetters, ""
+	percent := min(100, Percent(info.State.Bytes, info.Config.MaxBytes))
+	switch left := info.Config.MaxBytes - int64(info.State.Bytes); { //nolint:gosec // less than 2^63
+	case left < largest:
+		reason, more = operatorv1alpha1.ReasonDeadLettersFull, " There is no room for more: other events that sinks refuse wait in the stream of events."
+	case percent >= FullPercent:
+		more = fmt.Sprintf(" Their stream is %d %% full.", percent)
+	}
+	return reason, Kept(info) + more + " Next: kubectl eventing dead-letters list --all-namespaces", more != ""
 }
 
 // Kept says how many dead letters there are, and until when the oldest is kept.
@@ -62,4 +71,19 @@ func Kept(info *jetstream.StreamInfo) string {
 		text += fmt.Sprintf(", the oldest until %s", info.State.FirstTime.Add(age).UTC().Format(time.RFC3339))
 	}
 	return text + "."
+}
+
+// Status is what the status of the Eventing says of the streams, but for the servers. letters is nil
+// without dead letters.
+func Status(events, letters *jetstream.StreamInfo) *operatorv1alpha1.NATSStatus {
+	status := &operatorv1alpha1.NATSStatus{
+		Messages: int64(events.State.Msgs), Bytes: int64(events.State.Bytes), Storage: operatorv1alpha1.StorageFile, //nolint:gosec // neither reaches 2^63
+	}
+	if events.Config.Storage == jetstream.MemoryStorage {
+		status.Storage = operatorv1alpha1.StorageMemory
+	}
+	if letters != nil && Ours(letters.Config) {
+		status.DeadLetters = int64(letters.State.Msgs) //nolint:gosec // it does not reach 2^63
+	}
+	return status
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
@@ -17,6 +18,7 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
 // Users are those of NATS: keys of the Secret with their seeds, and of the chart's values with
@@ -77,7 +79,8 @@ func NATS(config operatorv1alpha1.BackendConfig, image string, keys map[string]s
 	if err != nil {
 		return nil, err
 	}
-	files, memory := int64(0), config.NATSStreamMaxSize.Value()
+	events, dead := stream.Shares(config, resource.Quantity{})
+	files, memory := int64(0), events+dead
 	if config.NATSStreamStorageType != operatorv1alpha1.StorageMemory {
 		// A tenth of the volume is left for the file system and for what the server writes in
 		// addition to events.
