@@ -252,16 +252,16 @@ type BackendConfig struct {
 	// +optional
 	NATSResources corev1.ResourceRequirements `json:"natsResources,omitempty"`
 
-	// DeadLetterSink is a URL that gets the events that a sink does not take. On NATS, an event that
-	// it does not take, either, is stored as without it.
+	// DeadLetterSink is a URL that gets the events that a sink does not take. On NATS, an event
+	// that it does not take, either, is stored as without it.
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:Pattern=`^(https?://([-A-Za-z0-9._~!&'()*+,;=:%]+@)?([A-Za-z0-9_][-A-Za-z0-9._]*|[[][0-9A-Fa-f:.]+[]])(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?([/?][!-"%-~]*)?)?$`
 	// +kubebuilder:validation:XValidation:rule="self == '' || isURL(self)",message="deadLetterSink must be http(s)://<host>[:port][/path]"
 	// +optional
 	DeadLetterSink string `json:"deadLetterSink,omitempty"`
 
-	// DeadLetterAfter is how long after it was published an event is given up that its sink does not
-	// take: it goes to deadLetterSink, or is stored as a dead letter. NATS only.
+	// DeadLetterAfter is how long after it was published an event is given up that its sink does
+	// not take: it goes to deadLetterSink, or is stored as a dead letter. NATS only.
 	// +kubebuilder:default="24h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=40
@@ -270,16 +270,17 @@ type BackendConfig struct {
 	// +optional
 	DeadLetterAfter metav1.Duration `json:"deadLetterAfter,omitempty"`
 
-	// DeadLetterMaxSize is the size of all dead letters that are stored in NATS. When it is reached,
-	// no event is given up any more: those that sinks refuse wait where they are. NATS only.
+	// DeadLetterMaxSize is the size of all dead letters that are stored in NATS. When it is
+	// reached, no event is given up any more: those that sinks refuse wait where they are. NATS
+	// only.
 	// +kubebuilder:default="64Mi"
 	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('2Mi')) >= 0",message="deadLetterMaxSize must be at least 2Mi"
 	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('1Pi')) <= 0",message="deadLetterMaxSize must be at most 1Pi"
 	// +optional
 	DeadLetterMaxSize resource.Quantity `json:"deadLetterMaxSize,omitempty"`
 
-	// DeadLetterMaxAge is how long a dead letter is kept, from 1h. 0 keeps it until somebody delivers
-	// or deletes it. NATS only.
+	// DeadLetterMaxAge is how long a dead letter is kept, from 1h. 0 keeps it until somebody
+	// delivers or deletes it. NATS only.
 	// +kubebuilder:default="720h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=40

@@ -243,7 +243,7 @@ func (c *Controller) register(mgr manager.Manager) error {
 	if err := mgr.Add(manager.RunnableFunc(inspector{c}.run)); err != nil {
 		return err
 	}
-	if err := mgr.Add(manager.RunnableFunc(c.serveLetters)); err != nil {
+	if err := mgr.Add(lettersRunner{c}); err != nil {
 		return err
 	}
 	// The Lease is released when this has returned, so that no two processes deliver in turns.
@@ -261,9 +261,12 @@ func (c *Controller) register(mgr manager.Manager) error {
 	}))
 }
 
-// serveLetters lets people see and deliver dead letters, while this process leads. Events are
+// lettersRunner lets people see and deliver dead letters, while this process leads. Events are
 // delivered without it, too.
-func (c *Controller) serveLetters(ctx context.Context) error {
+type lettersRunner struct{ *Controller }
+
+// Start implements manager.Runnable.
+func (c lettersRunner) Start(ctx context.Context) error {
 	if c.options.LettersAddress == "" {
 		return nil
 	}

@@ -136,7 +136,7 @@ func (d *Rules) Decide(w *World) *Decision {
 	e := w.Eventing
 	o := &Decision{world: w, Conditions: slices.Clone(e.Status.Conditions), Active: e.Status.ActiveBackend}
 	if w.NATS.Stream != nil {
-		o.NATS = natsStatus(w)
+		o.NATS = natsStatus(d, w)
 	}
 	o.Condition(operatorv1alpha1.ConditionServed, true, operatorv1alpha1.ReasonServed, "")
 	if e.DeletionTimestamp != nil {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
@@ -195,11 +196,10 @@ func (w *World) problem() string {
 // name of ours.
 func foreignStreams(w *World) []string {
 	names := slices.Clone(w.NATS.OtherStreams)
-	if letters := w.NATS.DeadLetters; letters != nil && !stream.Ours(letters.Config) {
-		names = append(names, letters.Config.Name)
-	}
-	if info := w.NATS.Stream; info != nil && stream.Epoch(info.Config) == "" {
-		names = append(names, info.Config.Name)
+	for _, info := range []*jetstream.StreamInfo{w.NATS.DeadLetters, w.NATS.Stream} {
+		if info != nil && !stream.Ours(info.Config) {
+			names = append(names, info.Config.Name)
+		}
 	}
 	return names
 }

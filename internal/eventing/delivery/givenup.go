@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,13 +21,13 @@ const (
 	deadLetterCode = "Ce-Knativeerrorcode"
 	// redelivered is the extension of an event that was a dead letter and is delivered again.
 	redelivered = "Ce-Redelivered"
-	// roomEvery is how often a redelivery looks whether there is room to post.
+	// roomEvery is how often a redelivery asks for room to post.
 	roomEvery = 50 * time.Millisecond
 )
 
-// giveUp takes an event away that its sink has refused for too long: to the dead letter sink, if
-// there is one and it takes the event, and else to the stream of dead letters. It tells whether it
-// is there.
+// giveUp brings an event that its sink has refused for too long to the dead letter sink, if there
+// is one that takes the event, and else to the stream of dead letters. It tells whether it is
+// there.
 func (w *worker) giveUp(m *nats.Msg, about *nats.MsgMetadata, header http.Header, o outcome) bool {
 	if w.DeadLetterSink != nil {
 		header = maps.Clone(header)
@@ -82,7 +81,7 @@ func (w *worker) keep(m *nats.Msg, about *nats.MsgMetadata, o outcome) bool {
 		}
 	}
 	// The time tells messages apart of streams that had the same name after each other.
-	id := w.consumer + "/" + strconv.FormatUint(about.Sequence.Stream, 10) + "/" + strconv.FormatInt(about.Timestamp.UnixNano(), 10)
+	id := fmt.Sprintf("%s/%d/%d", w.consumer, about.Sequence.Stream, about.Timestamp.UnixNano())
 	if err := w.DeadLetters.Put(context.Background(), l, m, id); err != nil {
 		w.Log.Warn("an event cannot be stored as a dead letter, and waits", zap.String("subscription", w.name), zap.Error(err))
 		return false
@@ -109,8 +108,9 @@ func (d *Deliveries) InOrder(subscription types.NamespacedName) (bool, error) {
 	return w.settings.MaxInFlight == 1, nil
 }
 
-// Redeliver sends a dead letter to the sink of its Subscription, once, and marks it. An error means that it was not sent: the Subscription is not
-// delivered to (letters.ErrNotDelivered), or the message is no event.
+// Redeliver sends a dead letter to the sink of its Subscription, once, and marks it. An error means
+// that it was not sent: the Subscription is not delivered to (letters.ErrNotDelivered), or the
+// message is no event.
 func (d *Deliveries) Redeliver(ctx context.Context, subscription types.NamespacedName, m *nats.Msg) (letters.Outcome, error) {
 	header, err := eventHeader(m.Header)
 	if err != nil {

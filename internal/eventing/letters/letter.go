@@ -49,8 +49,8 @@ type Letter struct {
 	ID     string `json:"id,omitempty"`
 	Source string `json:"source,omitempty"`
 	Type   string `json:"type,omitempty"`
-	// Answer is the status of the last answer, "error" without one, or AnswerInvalid. Problem is the
-	// same in words.
+	// Answer is the status of the last answer, "error" without one, or AnswerInvalid. Problem is
+	// the same in words.
 	Answer  string `json:"answer"`
 	Problem string `json:"problem,omitempty"`
 	// Tries is how often it was sent to the sink.

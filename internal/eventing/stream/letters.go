@@ -5,35 +5,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 )
 
-// defaultDeadLetters is the size of the dead letters of an Eventing that was stored without one.
-const defaultDeadLetters = 64 << 20
-
-// Shares are the most that events and dead letters may take: together no more than the volume holds
-// safely. volume is zero if it is not known. In memory, dead letters come in addition.
-func Shares(c operatorv1alpha1.BackendConfig, volume resource.Quantity) (events, dead int64) {
-	events, dead = c.NATSStreamMaxSize.Value(), c.DeadLetterMaxSize.Value()
-	if dead <= 0 {
-		dead = defaultDeadLetters
-	}
-	switch {
-	case c.NATSStreamStorageType == operatorv1alpha1.StorageMemory:
-		return events, min(dead, events/8)
-	case volume.IsZero():
-		return events, dead
-	}
-	safe := SafeSize(volume.Value())
-	dead = min(dead, safe/4)
-	return min(events, safe-dead), dead
-}
-
-// DeadLetters is the stream of events that were given up. A full one refuses more, so that they wait
-// where they are: NATS discards nothing but what is older than an administrator wants to keep it.
+// DeadLetters is the stream of events that were given up. A full one refuses more, so that they
+// wait where they are: NATS discards nothing but what is older than an administrator wants to keep
+// it.
 func DeadLetters(c operatorv1alpha1.BackendConfig, size int64) jetstream.StreamConfig {
 	want := Config(c, "", true)
 	delete(want.Metadata, epochKey) // it outlives them
@@ -73,8 +52,8 @@ func Kept(info *jetstream.StreamInfo) string {
 	return text + "."
 }
 
-// Status is what the status of the Eventing says of the streams, but for the servers. letters is nil
-// without dead letters.
+// Status is what the status of the Eventing says of the streams, but for the servers. letters is
+// nil without dead letters.
 func Status(events, letters *jetstream.StreamInfo) *operatorv1alpha1.NATSStatus {
 	status := &operatorv1alpha1.NATSStatus{
 		Messages: int64(events.State.Msgs), Bytes: int64(events.State.Bytes), Storage: operatorv1alpha1.StorageFile, //nolint:gosec // neither reaches 2^63

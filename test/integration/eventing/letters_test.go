@@ -145,8 +145,8 @@ func (a *lettersAPI) awaitLetters(user *rest.Config, n int) (list []letters.Lett
 }
 
 // TestDeadLetters: what a sink does not take is stored, is seen by whoever may see it, with the
-// rights of the API server and those of the chart for the controller, and reaches its sink when that
-// is repaired.
+// rights of the API server and those of the chart for the controller, and reaches its sink when
+// that is repaired.
 func TestDeadLetters(t *testing.T) {
 	r := newRig(t, true)
 	(&meshRig{rig: r}).asInChart()

@@ -58,7 +58,8 @@ type Server struct {
 	Log       *zap.Logger
 
 	mu sync.Mutex
-	// busy: dead letters are being delivered again or deleted. Two at once would deliver them twice.
+	// busy: dead letters are being delivered again or deleted. Two at once would deliver them
+	// twice.
 	busy bool
 }
 

@@ -321,8 +321,8 @@ func TestRedeliver(t *testing.T) {
 	}
 }
 
-// TestRedeliverInOrder: dead letters of a Subscription whose events come in order are sent in order,
-// those of others four at a time.
+// TestRedeliverInOrder: dead letters of a Subscription whose events come in order are sent in
+// order, those of others four at a time.
 func TestRedeliverInOrder(t *testing.T) {
 	var all, want []string
 	for n := range 40 {
