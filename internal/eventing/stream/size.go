@@ -69,7 +69,7 @@ func Limited(c operatorv1alpha1.BackendConfig, volume resource.Quantity) Shortag
 		return Shortage{}
 	}
 	_, dead := Shares(c, resource.Quantity{})
-	need := VolumeFor(want.Value() + dead)
+	need := VolumeFor(want.Value() + min(dead, want.Value()/3+1)) // dead letters have at most a quarter
 	return Shortage{fmt.Sprintf("The stream holds %s and not natsStreamMaxSize (%s): files can need twice as much as the events in them, and the volume has %s. It would need %s.",
 		resource.NewQuantity(is>>20<<20, resource.BinarySI), &want, &volume, &need), need}
 }
