@@ -51,6 +51,9 @@ type Settings struct {
 	MaxInFlight int
 	// Types is the number of types of the Subscription. 0 is one.
 	Types int
+	// DeadLetterSink is the URL as it is in the Subscription, for its dead letters instead of the one
+	// of Options; "" if it has none.
+	DeadLetterSink string
 }
 
 // Deliveries are those of all Subscriptions in this process. Its methods can be called at the same

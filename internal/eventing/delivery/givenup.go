@@ -29,10 +29,10 @@ const (
 // is one that takes the event, and else to the stream of dead letters. It tells whether it is
 // there.
 func (w *worker) giveUp(m *nats.Msg, about *nats.MsgMetadata, header http.Header, o outcome) bool {
-	if w.DeadLetterSink != nil {
+	if w.letterSink != nil {
 		header = maps.Clone(header)
 		header[deadLetterDest], header[deadLetterCode] = []string{w.settings.Sink}, []string{o.code}
-		letter := w.Sender.send(context.Background(), backend.SinkTimeout, w.DeadLetterSink, header, m.Data)
+		letter := w.Sender.send(context.Background(), backend.SinkTimeout, w.letterSink, header, m.Data)
 		if letter.taken() {
 			w.lettered()
 			return true

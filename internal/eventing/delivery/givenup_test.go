@@ -158,11 +158,15 @@ func TestNoRoomForDeadLetters(t *testing.T) {
 
 // TestASinkForDeadLettersThatFails: what the sink for dead letters does not take is stored.
 func TestASinkForDeadLettersThatFails(t *testing.T) {
-	var letterSink atomic.Int32
+	var letterSink, ownGot atomic.Int32
 	letterSink.Store(http.StatusOK)
 	d := toSink(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Host == "letters" {
 			w.WriteHeader(int(letterSink.Load()))
+			return
+		}
+		if r.Host == "letters.shop.svc.cluster.local" {
+			ownGot.Add(1)
 			return
 		}
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -185,6 +189,17 @@ func TestASinkForDeadLettersThatFails(t *testing.T) {
 	}
 	if got := stored(t, store); len(got) != 1 || got[0].ID != "8" || got[0].Answer != "503" {
 		t.Errorf("dead letters: %+v", got)
+	}
+	own := settings(10)
+	own.DeadLetterSink = "http://letters.shop.svc.cluster.local"
+	if err := d.Set(orders, own, Source{js.Conn(), "s", "c"}); err != nil {
+		t.Fatal(err)
+	}
+	publish(9, "a.b")
+	for next(t, told) != "3 +ACK" {
+	}
+	if got := stored(t, store); len(got) != 1 || ownGot.Load() != 1 {
+		t.Errorf("the Subscription has a sink for dead letters of its own, which got %d events: %+v", ownGot.Load(), got)
 	}
 	d.Stop(orders)
 }

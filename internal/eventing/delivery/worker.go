@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -52,6 +53,8 @@ type worker struct {
 	// sink is where events go, unless refused says why the Subscription may not have it.
 	sink    Sink
 	refused error
+	// letterSink gets events that are given up; nil if they are only stored.
+	letterSink *url.URL
 
 	mu sync.Mutex
 	// queue are the events that wait for a slot. lanes have those that are being posted.
@@ -100,6 +103,10 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 	w.ticks = time.AfterFunc(tick, w.tick)
 	w.ticks.Stop()
 	w.sink, w.refused = ParseSink(subscription.Namespace, settings.Sink)
+	w.letterSink = d.options.DeadLetterSink
+	if own, err := ParseSink(subscription.Namespace, settings.DeadLetterSink); err == nil {
+		w.letterSink = own.url
+	}
 	w.busy = map[*nats.Msg]time.Time{}
 	var err error
 	w.pull, err = startPull(source, min(settings.MaxInFlight, mostPulled), w.bytes, w.receive, func(reason string) {
@@ -293,7 +300,7 @@ func (w *worker) tick() {
 // overdue tells whether an event is given up if it is refused. A sink that cannot be reached must
 // not hold it up.
 func (w *worker) overdue(m *nats.Msg, now time.Time) bool {
-	if w.DeadLetterSink == nil && w.DeadLetters == nil {
+	if w.letterSink == nil && w.DeadLetters == nil {
 		return false
 	}
 	about, err := m.Metadata()

@@ -126,6 +126,8 @@ func TestNewObjects(t *testing.T) {
 		{"the prefix, exactly", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, typeMatching: exact, types: [sap.kyma.custom.commerce.order.created.v1]}}", ""},
 		{"1000 at once", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [a.b], config: {maxInFlightMessages: '1000'}}}", ""},
 		{"1001 at once", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [a.b], config: {maxInFlightMessages: '1001'}}}", "config.maxInFlightMessages must be a number from 1 to 1000, in quotes"},
+		{"a sink for dead letters", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [a.b], config: {deadLetterSink: 'http://letters.default.svc.cluster.local/x'}}}", ""},
+		{"dead letters anywhere", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [a.b], config: {deadLetterSink: 'http://example.com'}}}", "config.deadLetterSink must be http(s)://<service>"},
 		{"none at once", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [a.b], config: {maxInFlightMessages: '0'}}}", "config.maxInFlightMessages must be"},
 		{"a number that is none", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [a.b], config: {maxInFlightMessages: ten}}}", "config.maxInFlightMessages must be"},
 		{"a port that is none", subscriptions, subscriptionHead + "{sink: 'http://orders.default.svc.cluster.local:99999', source: commerce, types: [a.b]}}", "spec.sink"},
