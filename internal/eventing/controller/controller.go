@@ -94,6 +94,7 @@ type Controller struct {
 	deliveries *delivery.Deliveries
 	receiver   *delivery.Receiver
 	letters    *letters.Store
+	dead       *deadLetters
 	identity   *lettersserver.Identity
 	link       *link
 	triggers   *mesh.Triggers
@@ -175,6 +176,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 		js, _, err := c.link.jetStream()
 		return js, err
 	}}
+	c.dead = newDeadLetters(metrics.Registry)
 	if c.identity, err = lettersserver.NewIdentity(); err != nil {
 		return fmt.Errorf("cannot create a certificate: %w", err)
 	}
@@ -259,22 +261,6 @@ func (c *Controller) register(mgr manager.Manager) error {
 		c.triggers.Leave()
 		return nil
 	}))
-}
-
-// lettersRunner lets people see and deliver dead letters, while this process leads. Events are
-// delivered without it, too.
-type lettersRunner struct{ *Controller }
-
-// Start implements manager.Runnable.
-func (c lettersRunner) Start(ctx context.Context) error {
-	if c.options.LettersAddress == "" {
-		return nil
-	}
-	server := &lettersserver.Server{Store: c.letters, Deliverer: c.deliveries, Access: &lettersserver.Access{Client: c.client, Reader: c.live}, Log: c.log}
-	if err := server.Run(ctx, c.options.LettersAddress, c.identity); err != nil {
-		c.log.Error("dead letters cannot be reached by people: events are delivered", zap.Error(err))
-	}
-	return nil
 }
 
 // onlyName leaves nothing of a Service but its name: that is all that is asked of it.

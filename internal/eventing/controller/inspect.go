@@ -40,11 +40,19 @@ func (c inspector) look(ctx context.Context) error {
 	c.mu.Lock()
 	now, before := c.state, maps.Clone(c.made)
 	c.mu.Unlock()
-	if !now.serves(operatorv1alpha1.NATS) || len(before) == 0 || !c.link.connected() {
+	if !now.serves(operatorv1alpha1.NATS) || !c.link.connected() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, natsTimeout)
 	defer cancel()
+	if counts, err := c.letters.Counts(ctx); err != nil {
+		c.log.Debug("cannot count the dead letters", zap.Error(err))
+	} else {
+		c.dead.set(counts)
+	}
+	if len(before) == 0 {
+		return nil
+	}
 	consumers, err := consumersOf(ctx, c.link, now)
 	if err != nil {
 		return err
