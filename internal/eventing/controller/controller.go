@@ -95,6 +95,7 @@ type Controller struct {
 	receiver   *delivery.Receiver
 	letters    *letters.Store
 	dead       *deadLetters
+	watches    delivery.Watches
 	identity   *lettersserver.Identity
 	link       *link
 	triggers   *mesh.Triggers
@@ -183,7 +184,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	sender := delivery.NewSender(o.DNSServer)
 	deliver := delivery.Options{
 		Sender: sender, Metrics: c.metrics, Log: log,
-		DeadLetterSink: o.DeadLetterSink, DeadLetterAfter: o.DeadLetterAfter, DeadLetters: c.letters,
+		DeadLetterSink: o.DeadLetterSink, DeadLetterAfter: o.DeadLetterAfter, DeadLetters: c.letters, Watches: &c.watches,
 		Budget:  delivery.NewBudget(o.EventBytes, sender),
 		Changed: c.subscriptions.add, Lost: c.lost,
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
 )
 
-// Options are what all Subscriptions share. All but the dead letter sink, the dead letters and the
-// budget are required.
+// Options are what all Subscriptions share. All but the dead letter sink, the dead letters, the
+// watches and the budget are required.
 type Options struct {
 	Sender  *Sender
 	Metrics *Metrics
@@ -26,6 +26,8 @@ type Options struct {
 	DeadLetterAfter time.Duration
 	DeadLetterSink  *url.URL
 	DeadLetters     Keeper
+	// Watches are told of each delivery; nil if nobody watches.
+	Watches *Watches
 	// Budget bounds the bytes of all Subscriptions together. nil is no bound.
 	Budget *Budget
 	// Changed is called when Health of a Subscription says something else after a while.

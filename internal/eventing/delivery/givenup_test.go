@@ -274,3 +274,34 @@ func TestManyDeadLetters(t *testing.T) {
 		}
 	}
 }
+
+// TestWatches: who watches an event is told of each try, and of no other event.
+func TestWatches(t *testing.T) {
+	var takes atomic.Bool
+	d := toSink(t, func(w http.ResponseWriter, _ *http.Request) {
+		if !takes.Swap(true) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	d.options.Watches = &Watches{}
+	js, publish, told := orderEvents(t, false)
+	seen, stop := d.options.Watches.Watch("shop", "7")
+	defer stop()
+	if err := d.Set(orders, settings(10), Source{js.Conn(), "s", "c"}); err != nil {
+		t.Fatal(err)
+	}
+	publish(7, "a.b")
+	for next(t, told) != "1 +ACK" {
+	}
+	publish(8, "a.b")
+	for next(t, told) != "2 +ACK" {
+	}
+	first, second := next(t, seen), next(t, seen)
+	if first.Answer != "503" || first.Try != 1 || first.Problem == "" || second.Answer != "200" || second.Try != 2 || second.Subscription != "orders" || len(seen) > 0 {
+		t.Errorf("%+v, %+v", first, second)
+	}
+	if second.Received.Before(second.Stored) || second.Posted.Before(second.Received) || second.Answered.Before(second.Posted) {
+		t.Errorf("the times have no order: %+v", second)
+	}
+	d.Stop(orders)
+}

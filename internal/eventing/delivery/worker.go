@@ -319,7 +319,9 @@ func (w *worker) deliver(m *nats.Msg) (later bool) {
 	if err != nil {
 		return w.invalid(m, about, err)
 	}
+	posted := time.Now()
 	o := w.post(header, m.Data)
+	w.Watches.tell(w.subscription, w.settings.Sink, header, about.Timestamp, w.received(m, posted), posted, about.NumDelivered, o)
 	if after := w.health.note(o.problem, time.Now()); after > 0 {
 		w.Changed(w.subscription, after)
 	}
@@ -333,6 +335,16 @@ func (w *worker) deliver(m *nats.Msg) (later bool) {
 	}
 	w.again(m, about, header.Get("Ce-Id"), o)
 	return true
+}
+
+// received is when an event came here from NATS.
+func (w *worker) received(m *nats.Msg, posted time.Time) time.Time {
+	if w.Watches == nil || w.Watches.some.Load() == 0 {
+		return posted // nobody asks
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.busy[m]
 }
 
 // post sends an event to the sink, if that is one that the Subscription may have.

@@ -175,3 +175,22 @@ func short(text string) string {
 	}
 	return text[:end]
 }
+
+// Delivery is one try to deliver an event.
+type Delivery struct {
+	Namespace    string `json:"namespace"`
+	Subscription string `json:"subscription"`
+	Sink         string `json:"sink"`
+	Type         string `json:"type"`
+	// Stored is when NATS had stored the event, Received when this process got it from there,
+	// Posted when it was sent to the sink, and Answered when the sink had answered, or had not.
+	Stored   time.Time `json:"stored"`
+	Received time.Time `json:"received"`
+	Posted   time.Time `json:"posted"`
+	Answered time.Time `json:"answered"`
+	// Try counts from 1.
+	Try uint64 `json:"try"`
+	// Answer is the status, or "error" without one. Problem is "" if the sink took the event.
+	Answer  string `json:"answer"`
+	Problem string `json:"problem,omitempty"`
+}

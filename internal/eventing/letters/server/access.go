@@ -30,13 +30,15 @@ import (
 const (
 	// group, kind and the subresources are what rights are given for. None of them is served by the
 	// API server: RBAC does not need that.
-	group             = "eventing.kyma-project.io"
-	kind              = "subscriptions"
-	resourceLetters   = "deadletters"
-	resourcePayload   = "events"
-	authorityMap      = "extension-apiserver-authentication"
-	authorityKey      = "client-ca-file"
-	authorityLifetime = time.Minute
+	group           = "eventing.kyma-project.io"
+	kind            = "subscriptions"
+	resourceLetters = "deadletters"
+	resourcePayload = "events"
+	// resourceDeliveries is for what became of an event that the user can name.
+	resourceDeliveries = "deliveries"
+	authorityMap       = "extension-apiserver-authentication"
+	authorityKey       = "client-ca-file"
+	authorityLifetime  = time.Minute
 	// certificateLifetime is longer than any process lives.
 	certificateLifetime = 10 * 365 * 24 * time.Hour
 )

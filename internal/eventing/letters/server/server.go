@@ -29,6 +29,7 @@ const (
 	// mostBody bounds a request, and mostSequences the dead letters that it names.
 	mostBody, mostSequences = 256 << 10, 10_000
 	headerTimeout           = 10 * time.Second
+	longestWatch            = 10 * time.Minute
 	endTimeout              = 5 * time.Second
 )
 
@@ -48,13 +49,17 @@ type Deliverer interface {
 //	GET  /v1/dead-letters/<sequence>    a Shown
 //	POST /v1/dead-letters/redeliver     lines: a Done for each, and a Summary
 //	POST /v1/dead-letters/delete        the same
+//	GET  /v1/deliveries                 lines: a Delivery for each of an event, from now on
 //
 // Each call needs a right in the namespace of the Subscription, or in all: list, update or delete
-// subscriptions/deadletters, and get subscriptions/events for what is in an event.
+// subscriptions/deadletters, get subscriptions/events for what is in an event, and list
+// subscriptions/deliveries.
 type Server struct {
 	Store     *letters.Store
 	Deliverer Deliverer
-	Access    *Access
+	// Watch returns the deliveries of an event from now on.
+	Watch  func(source, id string) (seen <-chan letters.Delivery, stop func())
+	Access *Access
 	Log       *zap.Logger
 
 	mu sync.Mutex
@@ -129,6 +134,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	mux.HandleFunc("GET /v1/dead-letters/{sequence}", s.answer(s.show))
 	mux.HandleFunc("POST /v1/dead-letters/redeliver", s.work("update", s.redeliver))
 	mux.HandleFunc("POST /v1/dead-letters/delete", s.work("delete", s.delete))
+	mux.HandleFunc("GET /v1/deliveries", s.watch)
 	w.Header().Set("Cache-Control", "no-store")
 	mux.ServeHTTP(w, q)
 }
@@ -269,6 +275,37 @@ func (s *Server) work(verb string, do func(context.Context, *letters.Letter) Don
 			zap.Int("deleted", sum.Deleted), zap.Int("left", sum.Left), zap.Error(err))
 		if err == nil {
 			lines.write(sum)
+		}
+	}
+}
+
+// watch answers with a line for each delivery of an event to a Subscription whose namespace the
+// user may see, until the client goes away. The first line is empty, and says that it watches.
+func (s *Server) watch(w http.ResponseWriter, q *http.Request) {
+	source, id := q.URL.Query().Get("source"), q.URL.Query().Get("id")
+	user, err := s.Access.who(q)
+	if err == nil && (source == "" || id == "") {
+		err = refuse(http.StatusBadRequest, "source and id must name an event")
+	}
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	seen, stop := s.Watch(source, id)
+	defer stop()
+	ctx, cancel := context.WithTimeout(q.Context(), longestWatch)
+	defer cancel()
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	lines := &lines{encoder: json.NewEncoder(w), flush: http.NewResponseController(w).Flush}
+	lines.write(struct{}{})
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case d := <-seen:
+			if s.Access.may(ctx, user, "list", resourceDeliveries, d.Namespace) == nil {
+				lines.write(d)
+			}
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -243,6 +244,46 @@ func TestRights(t *testing.T) {
 			t.Errorf("%s: %s %s %s: %d %s, want %d with %q, without %q", tc.user, tc.method, tc.path, tc.body, status, text, tc.status, tc.has, tc.hasNot)
 		}
 	}
+}
+
+// TestWatch: deliveries are told as they happen, to whom they concern, in namespaces that the user
+// may see.
+func TestWatch(t *testing.T) {
+	s, c := serve(t, &reviews{rights: []string{"a list deliveries shop"}}, &sinks{})
+	seen := make(chan letters.Delivery, 2)
+	var stopped atomic.Bool
+	s.Watch = func(source, id string) (<-chan letters.Delivery, func()) {
+		if source != "commerce" || id != "7" {
+			t.Errorf("%s %s", source, id)
+		}
+		return seen, func() { stopped.Store(true) }
+	}
+	if status, text := c.call("a", "GET", "/v1/deliveries?source=commerce", ""); status != 400 {
+		t.Errorf("without an id: %d %s", status, text)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/v1/deliveries?source=commerce&id=7", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Authorization", "Bearer a")
+	answer, err := c.http.Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // the test ends it
+	lines := bufio.NewReader(answer.Body)
+	if line, err := lines.ReadString('\n'); line != "{}\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	seen <- letters.Delivery{Namespace: "other", Subscription: "bills"}
+	seen <- letters.Delivery{Namespace: "shop", Subscription: "orders", Try: 2, Answer: "503"}
+	if line, err := lines.ReadString('\n'); !strings.Contains(line, `"subscription":"orders"`) || !strings.Contains(line, `"try":2,"answer":"503"`) {
+		t.Fatalf("%q, %v", line, err)
+	}
+	cancel()
+	until(t, stopped.Load)
 }
 
 // TestClientCertificates: people whose kubeconfig has one are known as the API server knows them.
