@@ -14,9 +14,6 @@ const (
 	// MaxInFlight is the key in spec.config of the number of events that are delivered at the same
 	// time: "1" to "1000". With "1", events are delivered in their order.
 	MaxInFlight = "maxInFlightMessages"
-	// DeadLetterSink is the key in spec.config of a URL that gets the events of this Subscription
-	// that are given up, by the rules of spec.sink. What it does not take is stored.
-	DeadLetterSink = "deadLetterSink"
 )
 
 // TypeMatching says how an event is compared with source and types.
@@ -66,7 +63,6 @@ type SubscriptionList struct {
 // +kubebuilder:validation:XValidation:rule="self.typeMatching == 'exact' || self.types.all(t, !t.startsWith('sap.kyma.custom'))",message="types must not begin with sap.kyma.custom with typeMatching standard: leave the prefix out, or use typeMatching exact",fieldPath=".types"
 // +kubebuilder:validation:XValidation:rule="self.typeMatching != 'exact' || self.types.all(t, t.startsWith('sap.kyma.custom.') || t.matches('^[^.]+[.][^.]*[.]') && !t.matches('^[^.]+[.]sap[.]kyma[.]custom[.]'))",message="types must be whole names with typeMatching exact: <source>.<type>, where the type has two parts, or sap.kyma.custom.<application>.<event>.<version>",fieldPath=".types"
 // +kubebuilder:validation:XValidation:rule="!has(self.config) || !('maxInFlightMessages' in self.config) || self.config['maxInFlightMessages'].matches('^([1-9][0-9]{0,2}|1000)$')",message="config.maxInFlightMessages must be a number from 1 to 1000, in quotes",fieldPath=".config"
-// +kubebuilder:validation:XValidation:rule="!has(self.config) || !('deadLetterSink' in self.config) || self.config['deadLetterSink'].matches('^https?://[a-z0-9]([-a-z0-9]*[a-z0-9])?[.][a-z0-9]([-a-z0-9]*[a-z0-9])?[.]svc[.]cluster[.]local(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?(/[^#]*)?$') && isURL(self.config['deadLetterSink'])",message="config.deadLetterSink must be http(s)://<service>.<namespace>.svc.cluster.local[:port][/path]",fieldPath=".config"
 type SubscriptionSpec struct {
 	// ID is set by nobody here. It is accepted, and stays.
 	// +kubebuilder:validation:MaxLength=253
@@ -78,6 +74,13 @@ type SubscriptionSpec struct {
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://[a-z0-9]([-a-z0-9]*[a-z0-9])?[.][a-z0-9]([-a-z0-9]*[a-z0-9])?[.]svc[.]cluster[.]local(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?(/[^#]*)?$') && isURL(self)",message="sink must be http(s)://<service>.<namespace>.svc.cluster.local[:port][/path]"
 	Sink string `json:"sink"`
+
+	// DeadLetterSink is the URL of a Service, as in sink, that gets the events of this Subscription
+	// that are given up. What it does not take is stored.
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('^https?://[a-z0-9]([-a-z0-9]*[a-z0-9])?[.][a-z0-9]([-a-z0-9]*[a-z0-9])?[.]svc[.]cluster[.]local(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?(/[^#]*)?$') && isURL(self)",message="deadLetterSink must be http(s)://<service>.<namespace>.svc.cluster.local[:port][/path]"
+	// +optional
+	DeadLetterSink string `json:"deadLetterSink,omitempty"`
 
 	// TypeMatching is standard or exact.
 	// +kubebuilder:default=standard
@@ -99,7 +102,7 @@ type SubscriptionSpec struct {
 	// +listType=set
 	Types []string `json:"types"`
 
-	// Config has the keys maxInFlightMessages and deadLetterSink.
+	// Config has the key maxInFlightMessages.
 	// +kubebuilder:default={maxInFlightMessages: "10"}
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional

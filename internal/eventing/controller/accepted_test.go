@@ -54,7 +54,7 @@ func TestWhatIsAcceptedIsPlanned(t *testing.T) {
 			spec["config"] = map[string]any{"maxInFlightMessages": pick("1", "1000", "01", "+5", "0", "1001", "", " 7", "1e2", "10\n")}
 		}
 		if r.IntN(6) == 0 {
-			spec["config"] = map[string]any{"deadLetterSink": pick("http://letters.shop.svc.cluster.local", "letters", "") + pick("", ":0", ":80", ":99999") + pick("", text(2), "/"+text(3))}
+			spec["deadLetterSink"] = pick("http://letters.shop.svc.cluster.local", "letters", "") + pick("", ":0", ":80", ":99999") + pick("", text(2), "/"+text(3))
 		}
 		u := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "eventing.kyma-project.io/v1alpha2", "kind": "Subscription", "metadata": map[string]any{"name": "orders", "namespace": "shop"}, "spec": spec,

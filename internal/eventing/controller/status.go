@@ -132,9 +132,7 @@ func statusOf(s *eventingv1alpha2.Subscription, f findings, now time.Time) event
 // withoutEffect are the keys of a Subscription's config that nothing here reads, sorted: Kyma's own
 // eventing knows some for SAP Event Mesh.
 func withoutEffect(config map[string]string) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(config)), func(key string) bool {
-		return key == eventingv1alpha2.MaxInFlight || key == eventingv1alpha2.DeadLetterSink
-	})
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(config)), func(key string) bool { return key == eventingv1alpha2.MaxInFlight })
 }
 
 // withCondition is the conditions with one of them changed. Its time changes only with its status.

@@ -158,7 +158,7 @@ func (c *Controller) deliver(ctx context.Context, s *eventingv1alpha2.Subscripti
 		js, _, err = c.link.jetStream()
 	}
 	if err == nil {
-		err = c.deliveries.Set(key, delivery.Settings{UID: s.UID, Sink: s.Spec.Sink, MaxInFlight: p.inFlight, Types: len(p.filters), DeadLetterSink: s.Spec.Config[eventingv1alpha2.DeadLetterSink]},
+		err = c.deliveries.Set(key, delivery.Settings{UID: s.UID, Sink: s.Spec.Sink, MaxInFlight: p.inFlight, Types: len(p.filters), DeadLetterSink: s.Spec.DeadLetterSink},
 			delivery.Source{Conn: js.Conn(), Stream: backend.Stream, Consumer: backend.ConsumerName(key.Namespace, key.Name)})
 	}
 	switch {

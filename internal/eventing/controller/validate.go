@@ -85,9 +85,9 @@ func planOf(s *eventingv1alpha2.Subscription) (p plan, problems []string) {
 			add("config.%s is %q: use a number from 1 to %d", eventingv1alpha2.MaxInFlight, text, maxInFlight)
 		}
 	}
-	if text, ok := s.Spec.Config[eventingv1alpha2.DeadLetterSink]; ok {
-		if _, err = delivery.ParseSink(s.Namespace, text); err != nil {
-			add("config.%s: %v", eventingv1alpha2.DeadLetterSink, err)
+	if s.Spec.DeadLetterSink != "" {
+		if _, err = delivery.ParseSink(s.Namespace, s.Spec.DeadLetterSink); err != nil {
+			add("deadLetterSink: %v", err)
 		}
 	}
 	return p, problems
