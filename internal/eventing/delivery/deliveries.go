@@ -162,6 +162,9 @@ type Health struct {
 	// Problem says why the sink does not take events; "" if it does. It does not change with each
 	// event.
 	Problem string
+	// Since is when the sink began not to take events, and Next when it is asked again; zero if
+	// that is not known.
+	Since, Next time.Time
 	// Blocking is the event that keeps later ones from being sent, with MaxInFlight 1.
 	Blocking Blocking
 	// Letter is when an event became a dead letter, to a minute; zero if none did.
@@ -183,7 +186,12 @@ func (d *Deliveries) Health(subscription types.NamespacedName) Health {
 	if w == nil {
 		return Health{}
 	}
-	return w.health.at(time.Now())
+	now := time.Now()
+	is := w.health.at(now)
+	if is.Problem != "" {
+		is.Next = w.nextTry(now)
+	}
+	return is
 }
 
 func (d *Deliveries) worker(subscription types.NamespacedName) *worker {

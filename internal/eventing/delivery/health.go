@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"strings"
 	"sync"
 	"time"
 )
@@ -23,6 +22,7 @@ const (
 type health struct {
 	mu            sync.Mutex
 	taken, failed time.Time // the last of each; zero if there was none
+	since         time.Time // the first failure after the sink worked
 	problem       string    // of the last failure
 	told          string    // the problem that was told last
 	toldTaken     bool
@@ -34,10 +34,7 @@ type health struct {
 func (h *health) block(id string, since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(id) > longestID {
-		id = id[:longestID]
-	}
-	h.blocking = Blocking{ID: strings.ToValidUTF8(id, ""), Since: since}
+	h.blocking = Blocking{ID: shortID(id), Since: since}
 }
 
 func (h *health) unblock() {
@@ -76,6 +73,9 @@ func (h *health) note(problem string, now time.Time) time.Duration {
 		}
 		return 0
 	}
+	if h.works(now) {
+		h.since = now
+	}
 	h.failed, h.problem = now, problem
 	switch h.told {
 	case problem:
@@ -92,7 +92,7 @@ func (h *health) note(problem string, now time.Time) time.Duration {
 // With is what two ways to the same sink say together.
 func (h Health) With(other Health) Health {
 	if h.Problem == "" {
-		h.Problem = other.Problem
+		h.Problem, h.Since, h.Next = other.Problem, other.Since, other.Next
 	}
 	if h.Again == 0 || other.Again > 0 && other.Again < h.Again {
 		h.Again = other.Again
@@ -107,14 +107,20 @@ func (h Health) With(other Health) Health {
 	return h
 }
 
+// works tells whether the sink has refused nothing, or nothing for a while. The caller holds the
+// lock.
+func (h *health) works(now time.Time) bool {
+	return h.failed.IsZero() || !h.failed.After(h.taken) && now.Sub(h.failed) >= calm
+}
+
 func (h *health) at(now time.Time) Health {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	is := Health{Known: true, Problem: h.problem, Blocking: h.blocking, Letter: h.letter}
+	is := Health{Known: true, Problem: h.problem, Since: h.since, Blocking: h.blocking, Letter: h.letter}
 	switch {
 	case h.taken.IsZero() && h.failed.IsZero():
 		return Health{}
-	case h.failed.IsZero(), !h.failed.After(h.taken) && now.Sub(h.failed) >= calm:
+	case h.works(now):
 		return Health{Known: true}
 	case h.failed.After(h.taken):
 		return is

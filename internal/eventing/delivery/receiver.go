@@ -87,6 +87,7 @@ type target struct {
 	slots    chan struct{}
 	breaker  *gobreaker.TwoStepCircuitBreaker[struct{}]
 	health   health
+	refusals rarely
 }
 
 // NewReceiver returns a Receiver. It needs Sender, Metrics, Log and Changed of the options.
@@ -275,6 +276,9 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 		r.options.Changed(key, after)
 	}
 	if !o.taken() {
+		if left, may := t.refusals.now(time.Now()); may {
+			r.options.Log.Warn("a sink did not take an event, which the mesh or its client sends again", refusal(key, header, o, left)...)
+		}
 		done(errors.New(o.problem))
 		return http.StatusBadGateway, o.after
 	}

@@ -50,6 +50,8 @@ type worker struct {
 	duration     prometheus.Observer
 	end          sync.Once
 	health       health
+	refusals     rarely
+	began        time.Time
 	// sink is where events go, unless refused says why the Subscription may not have it.
 	sink    Sink
 	refused error
@@ -72,6 +74,9 @@ type worker struct {
 	// NATS says how many they are.
 	traces     map[uint64]trace
 	unanswered int
+	// complete says that each event that NATS waits for was seen here: of those that the sink
+	// refused before this process began, NATS sends the last after minutes.
+	complete bool
 }
 
 // repeat is an event that NATS has to send again at a time.
@@ -86,6 +91,9 @@ type trace struct {
 	// it has not.
 	aside   uint64
 	refused time.Time
+	// published is when it was, and next when it comes again, both in nanoseconds since 1970: there
+	// may be 50,000.
+	published, next int64
 }
 
 // start begins to consume. The caller holds the lock of d.
@@ -97,7 +105,7 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 		duration: d.options.Metrics.duration.WithLabelValues(subscription.String()),
 		bytes:    &share{of: d.options.Budget},
 		posts:    &share{of: d.options.Budget},
-		lanes:    newLanes(settings.MaxInFlight, settings.Types), traces: map[uint64]trace{},
+		lanes:    newLanes(settings.MaxInFlight, settings.Types), traces: map[uint64]trace{}, began: time.Now(),
 	}
 	w.posts.room = w.next
 	w.ticks = time.AfterFunc(tick, w.tick)
@@ -235,12 +243,14 @@ func (w *worker) run(m *nats.Msg) {
 
 // stepAside lets NATS send an event later that was not sent to the sink. The caller holds the lock.
 func (w *worker) stepAside(m *nats.Msg, now time.Time) {
+	at := now.Add(asideDelay(w.waiting(), rand.Float64()))
 	if about, err := m.Metadata(); err == nil {
 		t := w.traces[about.Sequence.Stream]
 		t.aside++
+		t.published, t.next = about.Timestamp.UnixNano(), at.UnixNano()
 		w.traces[about.Sequence.Stream] = t
 	}
-	w.repeats = append(w.repeats, repeat{m, now.Add(asideDelay(w.waiting(), rand.Float64()))})
+	w.repeats = append(w.repeats, repeat{m, at})
 }
 
 // again lets NATS send an event later that the sink has refused.
@@ -252,11 +262,13 @@ func (w *worker) again(m *nats.Msg, about *nats.MsgMetadata, id string, o outcom
 	if t.refused.IsZero() {
 		t.refused = now
 	}
+	at := now.Add(repeatDelay(o, about.NumDelivered-min(t.aside, about.NumDelivered), w.waiting(), rand.Float64()))
+	t.published, t.next = about.Timestamp.UnixNano(), at.UnixNano()
 	w.traces[about.Sequence.Stream] = t
 	if w.settings.MaxInFlight == 1 {
 		w.health.block(id, t.refused)
 	}
-	w.repeats = append(w.repeats, repeat{m, now.Add(repeatDelay(o, about.NumDelivered-min(t.aside, about.NumDelivered), w.waiting(), rand.Float64()))})
+	w.repeats = append(w.repeats, repeat{m, at})
 	w.await()
 }
 
@@ -324,6 +336,9 @@ func (w *worker) deliver(m *nats.Msg) (later bool) {
 	w.Watches.tell(w.subscription, w.settings.Sink, header, about.Timestamp, w.received(m, posted), posted, about.NumDelivered, o)
 	if after := w.health.note(o.problem, time.Now()); after > 0 {
 		w.Changed(w.subscription, after)
+	}
+	if !o.taken() {
+		w.logRefusal(about, header, o)
 	}
 	w.mu.Lock()
 	w.reach.note(o, time.Now())
