@@ -101,6 +101,10 @@ type Controller struct {
 	triggers   *mesh.Triggers
 	recorder   events.EventRecorder
 	patience   patience
+	details    details
+	announcer  *announcer
+	// deadLetters is how many events of a Subscription were given up and are stored.
+	deadLetters func(types.NamespacedName) int64
 
 	subscriptions, backends queue
 	purges                  *purges
@@ -160,7 +164,9 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	c := &Controller{
 		options: o, log: log, lock: lock, client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder("eventing-controller"),
 		made: map[types.NamespacedName]made{}, leftover: map[types.NamespacedName]bool{}, patience: patience{of: map[types.NamespacedName]waiting{}},
+		details: details{of: map[types.NamespacedName]*detail{}}, deadLetters: func(types.NamespacedName) int64 { return 0 },
 	}
+	c.announcer = newAnnouncer(c.recorder)
 	kinds, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("cannot create a client for Triggers: %w", err)

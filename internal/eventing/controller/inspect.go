@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -31,6 +32,9 @@ func (c inspector) run(ctx context.Context) error {
 		case <-ticker.C:
 			if err := c.look(ctx); err != nil {
 				c.log.Debug("cannot read the consumers", zap.Error(err)) // what reads the stream says it
+			}
+			for _, key := range c.details.next(time.Now()) {
+				c.subscriptions.add(key, 0)
 			}
 		}
 	}
@@ -61,6 +65,15 @@ func (c inspector) look(ctx context.Context) error {
 		info := consumers[key]
 		if info != nil {
 			c.deliveries.Waiting(key, info.NumPending, info.NumAckPending)
+			atOnce := c.details.add(key, found{
+				unsent: info.NumPending, unanswered: info.NumAckPending, redelivered: info.NumRedelivered, deadLetters: c.deadLetters(key),
+				numbers: func() delivery.Numbers {
+					return c.deliveries.Numbers(key, info.NumAckPending, info.AckFloor.Stream)
+				},
+			}, time.Now())
+			if atOnce {
+				c.subscriptions.add(key, 0)
+			}
 		}
 		if (info == nil || stream.ConsumerDiffers(info.Config, m.want)) && c.forget(key, m) {
 			c.log.Info("a consumer was changed by somebody else", zap.Stringer("subscription", key))

@@ -36,6 +36,9 @@ type findings struct {
 	health  delivery.Health
 	service bool
 	sink    delivery.Sink
+	// delivery are the numbers that the status is to have. waits says that events may wait.
+	delivery *eventingv1alpha2.DeliveryStatus
+	waits    bool
 }
 
 // because adds what keeps a backend from delivering.
@@ -47,15 +50,80 @@ func (f *findings) because(why string) {
 }
 
 // waiting says what becomes of the events of NATS that a sink does not take.
-func (f *findings) waiting() string {
-	text := "Events wait, and are sent again"
+func (f *findings) waiting(now time.Time) string {
+	text := "Events wait, and are sent again" + f.nextTry(now)
 	if b := f.health.Blocking; b.ID != "" {
 		text = fmt.Sprintf("Event %q is refused since %s, and all later ones wait for it", b.ID, b.Since.UTC().Format(time.RFC3339))
+		if next := f.nextTry(now); next != "" {
+			text += "; it is sent again" + next
+		}
 	}
 	if !f.health.Letter.IsZero() {
 		text += fmt.Sprintf("; the dead letter sink took one that waited too long at %s", f.health.Letter.UTC().Format(time.RFC3339))
 	}
 	return text
+}
+
+// soonTry is until when the next try is told without its time: most delays are shorter, and each
+// time would be another message.
+const soonTry = 30 * time.Second
+
+// nextTry says when the sink is asked again, if that is known.
+func (f *findings) nextTry(now time.Time) string {
+	switch next := f.health.Next; {
+	case next.IsZero():
+		return ""
+	case next.Sub(now) <= soonTry:
+		return " within 30 seconds"
+	default:
+		return " from " + next.UTC().Format(time.RFC3339) + " on"
+	}
+}
+
+// named is the time of the next try that a status names; zero if it names none.
+func (f *findings) named(now time.Time) time.Time {
+	if f.health.Next.Sub(now) <= soonTry {
+		return time.Time{}
+	}
+	return f.health.Next
+}
+
+// failsSince begins what the message of the condition says behind the last answer.
+const failsSince = "; deliveries fail since "
+
+// keeps tells whether the status has to say on what a former process has seen of the sink: this one
+// has seen nothing yet, and events wait.
+func (f *findings) keeps(s *eventingv1alpha2.Subscription) bool {
+	i := slices.IndexFunc(s.Status.Conditions, func(c eventingv1alpha2.Condition) bool { return c.Type == eventingv1alpha2.ConditionDelivering })
+	if i < 0 || f.health.Known || !f.service || !f.waits || s.Status.Conditions[i].Status != corev1.ConditionFalse {
+		return false
+	}
+	return !strings.HasPrefix(s.Status.Conditions[i].Message, f.missing()) &&
+		slices.ContainsFunc(s.Status.Backends, func(b eventingv1alpha2.BackendReadiness) bool { return b.ObservedGeneration == s.Generation })
+}
+
+// since is when the sink began not to take events, by what a former process has seen, too.
+func (f *findings) since(s *eventingv1alpha2.Subscription) time.Time {
+	since := f.health.Since
+	for _, c := range s.Status.Conditions {
+		if c.Type == eventingv1alpha2.ConditionDelivering && c.Status == corev1.ConditionFalse && !since.IsZero() &&
+			c.LastTransitionTime.Time.Before(since) && !strings.HasPrefix(c.Message, f.missing()) {
+			since = c.LastTransitionTime.Time
+		}
+	}
+	return since
+}
+
+// missing says that there is no Service.
+func (f *findings) missing() string {
+	return fmt.Sprintf("Service %s/%s does not exist: create it", f.sink.Namespace, f.sink.Service)
+}
+
+// failing tells whether the status says that the sink takes no events.
+func failing(s *eventingv1alpha2.Subscription) bool {
+	return slices.ContainsFunc(s.Status.Conditions, func(c eventingv1alpha2.Condition) bool {
+		return c.Type == eventingv1alpha2.ConditionDelivering && c.Status == corev1.ConditionFalse
+	})
 }
 
 // statusOf is the status of a Subscription after these findings. What others wrote in it stays.
@@ -72,6 +140,7 @@ func statusOf(s *eventingv1alpha2.Subscription, f findings, now time.Time) event
 		}
 	}
 	status.Backends = nil
+	status.Delivery = f.delivery
 	set := f.serving.Serving.String()
 	active, inactive := eventingv1alpha2.ReasonNATSActive, eventingv1alpha2.ReasonNATSNotActive
 	for name := range strings.SplitSeq(set, ",") {
@@ -109,21 +178,24 @@ func statusOf(s *eventingv1alpha2.Subscription, f findings, now time.Time) event
 	condition(eventingv1alpha2.ConditionActive, status.Ready, active, inactive, why)
 	problem := f.health.Problem
 	if problem == "" && !f.health.Known && valid && !f.service {
-		problem = fmt.Sprintf("Service %s/%s does not exist: create it", f.sink.Namespace, f.sink.Service)
+		problem = f.missing()
+	}
+	if since := f.since(s); problem != "" && !since.IsZero() {
+		problem += failsSince + since.UTC().Format(time.RFC3339)
 	}
 	switch {
 	case problem == "":
 	case f.known && f.serving.Serving.String() == string(operatorv1alpha1.EventMesh):
 		problem += ". Events are refused, and clients send them again"
 	default:
-		problem += ". " + f.waiting()
+		problem += ". " + f.waiting(now)
 	}
 	if keys := withoutEffect(s.Spec.Config); len(keys) > 0 {
 		condition(eventingv1alpha2.ConditionConfigUsed, false, "", eventingv1alpha2.ReasonNoEffect, fmt.Sprintf("config has no effect here: %s. Remove what you do not need", strings.Join(keys, ", ")))
 	} else {
 		status.Conditions = slices.DeleteFunc(status.Conditions, func(c eventingv1alpha2.Condition) bool { return c.Type == eventingv1alpha2.ConditionConfigUsed })
 	}
-	if valid { // without delivery, what was said of the sink stays
+	if valid && !f.keeps(s) { // without delivery, what was said of the sink stays
 		condition(eventingv1alpha2.ConditionDelivering, problem == "", eventingv1alpha2.ReasonDelivering, eventingv1alpha2.ReasonRetrying, problem)
 	}
 	return status
@@ -153,6 +225,25 @@ func withCondition(all []eventingv1alpha2.Condition, c eventingv1alpha2.Conditio
 // sameStatus tells whether a status needs no write.
 func sameStatus(is, want eventingv1alpha2.SubscriptionStatus) bool {
 	return is.Types != nil && equality.Semantic.DeepEqual(is, want)
+}
+
+// onlyDetails tells whether two statuses say the same but for numbers and the message about the
+// sink; and whether that message differs, and the answer of the sink in it.
+func onlyDetails(is, want eventingv1alpha2.SubscriptionStatus) (only, message, answer bool) {
+	without := func(s eventingv1alpha2.SubscriptionStatus) (rest eventingv1alpha2.SubscriptionStatus, said string) { // and the message
+		s.Delivery, s.Conditions = nil, slices.Clone(s.Conditions)
+		for i := range s.Conditions {
+			if c := &s.Conditions[i]; c.Type == eventingv1alpha2.ConditionDelivering {
+				said, c.Message = c.Message, ""
+			}
+		}
+		return s, said
+	}
+	isRest, isSaid := without(is)
+	wantRest, wantSaid := without(want)
+	isAnswer, _, _ := strings.Cut(isSaid, failsSince)
+	wantAnswer, _, _ := strings.Cut(wantSaid, failsSince)
+	return sameStatus(isRest, wantRest), isSaid != wantSaid, isAnswer != wantAnswer
 }
 
 // judged tells whether the status says that a backend is ready, for this generation and these

@@ -100,23 +100,33 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 			}
 		}
 	}
+	f.delivery, f.waits = s.Status.Delivery, true
+	if now.known {
+		f.delivery, f.waits = c.details.status(r.NamespacedName, s.Status.Delivery, now.serves(operatorv1alpha1.NATS))
+	}
+	c.details.keeps(r.NamespacedName, f.keeps(s))
 	result := reconcile.Result{RequeueAfter: f.health.Again}
 	f.failed = failed != nil || meshFailed != nil
-	want, later := statusOf(s, f, time.Now()), c.patience.left(s, f, time.Now())
+	at, wasFailing := time.Now(), failing(s)
+	want, later := statusOf(s, f, at), c.patience.left(s, f, at)
 	on := "nats"
 	if f.known && !f.serving.Serving.Has(operatorv1alpha1.NATS) {
 		on = "eventmesh"
 	}
 	c.metrics.Subscribed(r.NamespacedName, s.Spec.Types, want.Ready, on)
+	only, message, answer := onlyDetails(s.Status, want)
 	switch {
 	case sameStatus(s.Status, want):
+		c.details.wrote(r.NamespacedName, want.Delivery, f.named(at), at, false)
 	case later > 0:
-		if result.RequeueAfter == 0 || later < result.RequeueAfter {
-			result.RequeueAfter = later
-		}
+		sooner(&result, later)
+	case only && !c.details.mayWrite(r.NamespacedName, message, answer):
+		// a later round writes it
 	default:
 		s.Status = want
 		switch err := c.client.Status().Update(ctx, &is); {
+		case err == nil:
+			c.details.wrote(r.NamespacedName, want.Delivery, f.named(at), at, true)
 		case apierrors.IsConflict(err):
 			result.RequeueAfter = afterConflict
 		case apierrors.IsInvalid(err) && is.Problem != nil:
@@ -129,6 +139,9 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 		case err != nil && !apierrors.IsNotFound(err):
 			return reconcile.Result{}, fmt.Errorf("cannot write the status of Subscription %s: %w", r.NamespacedName, err)
 		}
+	}
+	if len(problems) == 0 {
+		sooner(&result, c.announcer.announce(s, f.health, p.sink, wasFailing, at))
 	}
 	switch {
 	case apierrors.IsConflict(meshFailed):
@@ -143,6 +156,13 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 		return reconcile.Result{RequeueAfter: afterConflict}, nil
 	default:
 		return result, failed
+	}
+}
+
+// sooner lets a Subscription be reconciled after a time, if that is not 0, or earlier.
+func sooner(result *reconcile.Result, after time.Duration) {
+	if after > 0 && (result.RequeueAfter == 0 || after < result.RequeueAfter) {
+		result.RequeueAfter = after
 	}
 }
 
@@ -341,6 +361,8 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 	c.deliveries.Forget(key)
 	c.receiver.Forget(key)
 	c.patience.forget(key)
+	c.details.forget(key)
+	c.announcer.forget(key)
 	c.mu.Lock()
 	_, known := c.made[key] // it was not deleted with the finalizer: somebody removed that
 	leftover := c.leftover[key] || known

@@ -27,7 +27,7 @@ func TestWaiting(t *testing.T) {
 		},
 	} {
 		f := findings{health: tc.health}
-		if got := f.waiting(); got != tc.want {
+		if got := f.waiting(at); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.reason, got, tc.want)
 		}
 	}

@@ -1,0 +1,166 @@
+package controller
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
+
+	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+)
+
+// clock is one that a test sets.
+type clock struct{ now time.Time }
+
+func (c *clock) Now() time.Time                   { return c.now }
+func (c *clock) Since(at time.Time) time.Duration { return c.now.Sub(at) }
+
+// fakeAnnouncer is one with a clock, and what it has told.
+func fakeAnnouncer() (a *announcer, at *clock, told func() []string) {
+	at = &clock{began}
+	recorder := events.NewFakeRecorder(10_000)
+	a = newAnnouncer(recorder)
+	a.limit = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(announcePace, announceBurst, at)
+	return a, at, func() (all []string) {
+		for {
+			select {
+			case e := <-recorder.Events:
+				all = append(all, e)
+			default:
+				return all
+			}
+		}
+	}
+}
+
+// TestAnnounce: each change is told once, with the next command, and of one reason once a minute.
+func TestAnnounce(t *testing.T) {
+	a, now, told := fakeAnnouncer()
+	s := subscription(nil)
+	sink, err := delivery.ParseSink(s.Namespace, s.Spec.Sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	works, fails := delivery.Health{Known: true}, delivery.Health{Known: true, Problem: "the sink answers 503"}
+	blocks, gaveUp := fails, fails
+	blocks.Blocking = delivery.Blocking{ID: "7", Since: began}
+	gaveUp.Letter = began
+	const warning, normal = "Warning ", "Normal "
+	for i, step := range []struct {
+		at    time.Duration
+		is    delivery.Health
+		want  []string
+		again time.Duration
+	}{
+		{0, delivery.Health{}, nil, 0},
+		{0, works, nil, 0},
+		{time.Second, fails, []string{warning + eventingv1alpha2.EventFailing}, 0},
+		{2 * time.Second, fails, nil, 0},
+		{3 * time.Second, blocks, []string{warning + eventingv1alpha2.EventBlocked}, 0},
+		{4 * time.Second, gaveUp, []string{warning + eventingv1alpha2.EventGivenUp}, 0},
+		{5 * time.Second, gaveUp, nil, 0},
+		{10 * time.Second, works, []string{normal + eventingv1alpha2.EventRecovered}, 0},
+		{11 * time.Second, fails, nil, 50 * time.Second}, // it was told within the minute
+		{12 * time.Second, blocks, nil, 49 * time.Second},
+		{13 * time.Second, works, nil, 0}, // what was not told has no end
+		{14 * time.Second, fails, nil, 47 * time.Second},
+		{time.Minute + time.Second, fails, []string{warning + eventingv1alpha2.EventFailing}, 0},
+		{time.Minute + 2*time.Second, delivery.Health{}, nil, 0}, // another sink, which is not known yet
+		{time.Minute + 3*time.Second, works, nil, 7 * time.Second},
+		{time.Minute + 10*time.Second, works, []string{normal + eventingv1alpha2.EventRecovered}, 0},
+	} {
+		now.now = began.Add(step.at)
+		again := a.announce(s, step.is, sink, false, began.Add(step.at))
+		var got []string
+		for _, e := range told() {
+			kind, rest, _ := strings.Cut(e, " ")
+			reason, note, _ := strings.Cut(rest, " ")
+			got = append(got, kind+" "+reason)
+			if !strings.Contains(note, "Next") || !strings.Contains(note, "kubectl -n shop ") || strings.Contains(note, "secret") {
+				t.Errorf("step %d says %s", i, note)
+			}
+		}
+		if diff := cmp.Diff(step.want, got); diff != "" || again != step.again {
+			t.Errorf("step %d, again after %s, want %s (-want +got):\n%s", i, again, step.again, diff)
+		}
+	}
+	a.forget(orders)
+	if len(a.of) > 0 {
+		t.Errorf("a Subscription that is gone is known: %v", a.of)
+	}
+}
+
+// TestAnnounceAfterARestart: what the status has is not told again.
+func TestAnnounceAfterARestart(t *testing.T) {
+	a, _, told := fakeAnnouncer()
+	s := subscription(nil)
+	fails := delivery.Health{Known: true, Problem: "no"}
+	a.announce(s, delivery.Health{}, delivery.Sink{}, true, began)
+	a.announce(s, fails, delivery.Sink{}, true, began)
+	if got := told(); len(got) > 0 {
+		t.Errorf("told %q", got)
+	}
+	a.announce(s, delivery.Health{Known: true}, delivery.Sink{}, true, began)
+	if got := told(); len(got) != 1 {
+		t.Errorf("the sink works again, and told is %q", got)
+	}
+}
+
+// TestAThousandSinksAreNoFlood: when all sinks fail at once, some are told at once, the others
+// later, one after the other.
+func TestAThousandSinksAreNoFlood(t *testing.T) {
+	a, now, told := fakeAnnouncer()
+	const all = 1000
+	due, failing, n := map[int]time.Time{}, delivery.Health{Known: true, Problem: "no"}, 0
+	for i := range all {
+		due[i] = began
+	}
+	for at := began; len(due) > 0; at = at.Add(time.Second) {
+		now.now = at
+		for i, when := range due {
+			if at.Before(when) {
+				continue
+			}
+			s := subscription(nil)
+			s.Name = fmt.Sprint(i)
+			if again := a.announce(s, failing, delivery.Sink{}, false, at); again > 0 {
+				due[i] = at.Add(again)
+			} else {
+				delete(due, i)
+			}
+		}
+		n += len(told())
+		if most := announceBurst + int(at.Sub(began).Seconds())*announcePace; n > most {
+			t.Fatalf("%d Events after %s, want at most %d", n, at.Sub(began), most)
+		}
+		if at.Sub(began) > time.Hour {
+			t.Fatalf("%d of %d are told after an hour", n, all)
+		}
+	}
+	if n != all {
+		t.Errorf("%d Events, want %d", n, all)
+	}
+}
+
+// TestLongNote: the API server takes 1,024 bytes; and what a URL hides is hidden.
+func TestLongNote(t *testing.T) {
+	a, _, told := fakeAnnouncer()
+	s := subscription(nil)
+	s.Spec.Sink = "http://orders.shop.svc.cluster.local/" + strings.Repeat("é", 1000) + "?token=secret"
+	h := delivery.Health{Known: true, Problem: strings.Repeat("x", 2000), Blocking: delivery.Blocking{ID: strings.Repeat("\x01", 100), Since: began}}
+	a.announce(s, h, delivery.Sink{}, false, began)
+	got := told()
+	if len(got) != 2 {
+		t.Fatalf("told %q", got)
+	}
+	for _, e := range got {
+		if note := strings.SplitN(e, " ", 3)[2]; len(note) > longestNote || strings.Contains(e, "secret") {
+			t.Errorf("%d bytes: %s", len(note), e)
+		}
+	}
+}
