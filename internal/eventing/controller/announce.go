@@ -102,7 +102,7 @@ func (a *announcer) announce(s *eventingv1alpha2.Subscription, h delivery.Health
 	case b.ID != is.blocking && tell(corev1.EventTypeWarning, eventingv1alpha2.EventBlocked, "Event %q is refused by the sink %s since %s (%s), and all later ones wait for it, because config.maxInFlightMessages is 1. %s", b.ID, shown, b.Since.UTC().Format(time.RFC3339), h.Problem, look):
 		is.blocking = b.ID
 	}
-	if h.Letter.After(is.letter) && tell(corev1.EventTypeWarning, eventingv1alpha2.EventGivenUp, "An event was given up at %s, because the sink %s did not take it for too long (%s): it is a dead letter now. %s", h.Letter.UTC().Format(time.RFC3339), shown, h.Problem, look) {
+	if h.Letter.After(is.letter) && tell(corev1.EventTypeWarning, eventingv1alpha2.EventGivenUp, "An event was given up at %s, because the sink %s did not take it for too long (%s): it is a dead letter now. Next: kubectl eventing dead-letters list -n %s", h.Letter.UTC().Format(time.RFC3339), shown, h.Problem, s.Namespace) {
 		is.letter = h.Letter
 	}
 	return again

@@ -81,7 +81,7 @@ func TestAnnounce(t *testing.T) {
 			kind, rest, _ := strings.Cut(e, " ")
 			reason, note, _ := strings.Cut(rest, " ")
 			got = append(got, kind+" "+reason)
-			if !strings.Contains(note, "Next") || !strings.Contains(note, "kubectl -n shop ") || strings.Contains(note, "secret") {
+			if !strings.Contains(note, "Next") || !strings.Contains(note, "kubectl ") || !strings.Contains(note, "-n shop") || strings.Contains(note, "secret") {
 				t.Errorf("step %d says %s", i, note)
 			}
 		}

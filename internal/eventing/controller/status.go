@@ -59,7 +59,7 @@ func (f *findings) waiting(now time.Time) string {
 		}
 	}
 	if !f.health.Letter.IsZero() {
-		text += fmt.Sprintf("; the dead letter sink took one that waited too long at %s", f.health.Letter.UTC().Format(time.RFC3339))
+		text += fmt.Sprintf("; one that waited too long became a dead letter at %s", f.health.Letter.UTC().Format(time.RFC3339))
 	}
 	return text
 }

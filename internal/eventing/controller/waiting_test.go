@@ -23,7 +23,7 @@ func TestWaiting(t *testing.T) {
 		},
 		{
 			"one became a dead letter", delivery.Health{Letter: at},
-			"Events wait, and are sent again; the dead letter sink took one that waited too long at 2026-11-25T10:00:00Z",
+			"Events wait, and are sent again; one that waited too long became a dead letter at 2026-11-25T10:00:00Z",
 		},
 	} {
 		f := findings{health: tc.health}
