@@ -276,9 +276,7 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 		r.options.Changed(key, after)
 	}
 	if !o.taken() {
-		if left, may := t.refusals.now(time.Now()); may {
-			r.options.Log.Warn("a sink did not take an event, which the mesh or its client sends again", refusal(key, header, o, left)...)
-		}
+		t.refusals.log(r.options.Log, "a sink did not take an event, which the mesh or its client sends again", key, header, o)
 		done(errors.New(o.problem))
 		return http.StatusBadGateway, o.after
 	}

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -34,26 +33,16 @@ func (r *rarely) now(at time.Time) (left int, may bool) {
 	return left, true
 }
 
-// logRefusal says in the log which event the sink did not take.
-func (w *worker) logRefusal(about *nats.MsgMetadata, header http.Header, o outcome) {
-	left, may := w.refusals.now(time.Now())
+// log says which event a sink did not take: nothing of its data, and nothing of the sink's URL.
+func (r *rarely) log(to *zap.Logger, message string, of types.NamespacedName, header http.Header, o outcome, more ...zap.Field) {
+	left, may := r.now(time.Now())
 	if !may {
 		return
 	}
-	w.mu.Lock()
-	aside := w.traces[about.Sequence.Stream].aside
-	w.mu.Unlock()
-	tries := about.NumDelivered - min(aside, about.NumDelivered)
-	w.Log.Warn("a sink did not take an event, which is sent again", append(refusal(w.subscription, header, o, left), zap.Uint64("try", tries))...)
-}
-
-// refusal is what the log has of an event that was refused: nothing of its data, and nothing of the
-// sink's URL.
-func refusal(of types.NamespacedName, header http.Header, o outcome, left int) []zap.Field {
-	return []zap.Field{
+	to.Warn(message, append([]zap.Field{
 		zap.Stringer("subscription", of), zap.String("id", shortID(header.Get("Ce-Id"))), zap.String("type", header.Get("Ce-Type")),
 		zap.String("answer", o.code), zap.String("problem", o.problem), zap.Int("othersSince", left),
-	}
+	}, more...)...)
 }
 
 // shortID is as much of the id of an event as is told.

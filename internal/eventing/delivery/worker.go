@@ -96,6 +96,11 @@ type trace struct {
 	published, next int64
 }
 
+// tries is how often the event was sent.
+func (t trace) tries(about *nats.MsgMetadata) uint64 {
+	return about.NumDelivered - min(t.aside, about.NumDelivered)
+}
+
 // start begins to consume. The caller holds the lock of d.
 func (d *Deliveries) start(subscription types.NamespacedName, settings Settings, source Source) (*worker, error) {
 	w := &worker{
@@ -262,7 +267,7 @@ func (w *worker) again(m *nats.Msg, about *nats.MsgMetadata, id string, o outcom
 	if t.refused.IsZero() {
 		t.refused = now
 	}
-	at := now.Add(repeatDelay(o, about.NumDelivered-min(t.aside, about.NumDelivered), w.waiting(), rand.Float64()))
+	at := now.Add(repeatDelay(o, t.tries(about), w.waiting(), rand.Float64()))
 	t.published, t.next = about.Timestamp.UnixNano(), at.UnixNano()
 	w.traces[about.Sequence.Stream] = t
 	if w.settings.MaxInFlight == 1 {
@@ -337,12 +342,13 @@ func (w *worker) deliver(m *nats.Msg) (later bool) {
 	if after := w.health.note(o.problem, time.Now()); after > 0 {
 		w.Changed(w.subscription, after)
 	}
-	if !o.taken() {
-		w.logRefusal(about, header, o)
-	}
 	w.mu.Lock()
 	w.reach.note(o, time.Now())
+	t := w.traces[about.Sequence.Stream]
 	w.mu.Unlock()
+	if !o.taken() {
+		w.refusals.log(w.Log, "a sink did not take an event, which is sent again", w.subscription, header, o, zap.Uint64("try", t.tries(about)))
+	}
 	if o.taken() || w.overdue(m, time.Now()) && w.giveUp(m, about, header, o) {
 		w.acknowledge(m)
 		w.finish(about)
