@@ -228,7 +228,7 @@ func (x *detail) wants(now time.Time) bool {
 	case x.is == nil:
 		return false
 	default:
-		return x.written == nil || now.Sub(x.changed) >= numbersEvery && worth(*x.written, *x.is, now)
+		return x.written == nil || worth(*x.written, *x.is, now)
 	}
 }
 
