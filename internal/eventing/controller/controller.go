@@ -103,8 +103,6 @@ type Controller struct {
 	patience   patience
 	details    details
 	announcer  *announcer
-	// deadLetters is how many events of a Subscription were given up and are stored.
-	deadLetters func(types.NamespacedName) int64
 
 	subscriptions, backends queue
 	purges                  *purges
@@ -164,7 +162,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	c := &Controller{
 		options: o, log: log, lock: lock, client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder("eventing-controller"),
 		made: map[types.NamespacedName]made{}, leftover: map[types.NamespacedName]bool{}, patience: patience{of: map[types.NamespacedName]waiting{}},
-		details: details{of: map[types.NamespacedName]*detail{}}, deadLetters: func(types.NamespacedName) int64 { return 0 },
+		details: details{of: map[types.NamespacedName]*detail{}},
 	}
 	c.announcer = newAnnouncer(c.recorder)
 	kinds, err := dynamic.NewForConfig(config)

@@ -66,7 +66,7 @@ func (c inspector) look(ctx context.Context) error {
 		if info != nil {
 			c.deliveries.Waiting(key, info.NumPending, info.NumAckPending)
 			atOnce := c.details.add(key, found{
-				unsent: info.NumPending, unanswered: info.NumAckPending, redelivered: info.NumRedelivered, deadLetters: c.deadLetters(key),
+				unsent: info.NumPending, unanswered: info.NumAckPending, redelivered: info.NumRedelivered, deadLetters: c.dead.count(key),
 				numbers: func() delivery.Numbers {
 					return c.deliveries.Numbers(key, info.NumAckPending, info.AckFloor.Stream)
 				},

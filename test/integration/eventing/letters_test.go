@@ -171,6 +171,12 @@ func TestDeadLetters(t *testing.T) {
 	r.await("orders", "the status says so", func(s *eventingv1alpha2.Subscription) string {
 		return condition(s, eventingv1alpha2.ConditionDelivering, eventingv1alpha2.ReasonRetrying)
 	})
+	r.await("orders", "the status has their number", func(s *eventingv1alpha2.Subscription) string {
+		if s.Status.Delivery == nil || s.Status.Delivery.DeadLetters != int64(len(ids)) {
+			return "it has not"
+		}
+		return ""
+	})
 	for _, tc := range []struct {
 		reason       string
 		user         *rest.Config
