@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/kyma-project/eventmesh-migration/internal/wording"
 )
 
 // Resource is a kind as one API server serves it.
@@ -348,26 +349,12 @@ func (f Finding) String() string {
 	return s
 }
 
-// plainWord is what no shell changes.
-var plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
-
 // ShellQuote returns a word as a shell reads it back: unchanged if it is plain, or in single
 // quotes.
-func ShellQuote(word string) string {
-	if plainWord.MatchString(word) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
+func ShellQuote(word string) string { return wording.ShellQuote(word) }
 
 // CommandLine returns a command as it can be pasted into a shell.
-func CommandLine(words ...string) string {
-	quoted := make([]string, len(words))
-	for i, word := range words {
-		quoted[i] = ShellQuote(word)
-	}
-	return strings.Join(quoted, " ")
-}
+func CommandLine(words ...string) string { return wording.CommandLine(words...) }
 
 // Kubectl returns the command of kubectl in a namespace, "" for none.
 func Kubectl(namespace string, words ...string) string {
