@@ -48,8 +48,8 @@ var rank = map[string]int{
 	"cli": 2, "jobs": 2, "jobmanager": 2, "verify": 2, "eventmap": 2, "diagnose": 2, "runbook": 2,
 	"inventory": 3, "migrationtest": 3, "present": 3, "statusline": 3,
 	"engine": 4, "eventservice": 4,
-	"migration": 5,
-	"kyma":      6, "k8sutil": 6, "redact": 6, "version": 6,
+	"migration": 5, "frame": 5,
+	"kyma": 6, "k8sutil": 6, "redact": 6, "version": 6, "wording": 6,
 	"natsutil": 6, "labelcap": 6,
 	"knative": 7, "k8sobject": 7,
 	"eventing": 1, // it knows the event-service's server, and nothing of the migration
@@ -76,10 +76,10 @@ func room(importPath string) string {
 }
 
 // mechanics are the packages of internal/ that know nothing of Kyma.
-var mechanics = []string{"k8sutil", "natsutil", "redact"}
+var mechanics = []string{"k8sutil", "natsutil", "redact", "wording"}
 
 // severalJobs are the commands that are more than one job's binary.
-var severalJobs = []string{"cmd/eventmesh-migrate", "cmd/event-service", "cmd/eventing-controller", "cmd/eventing-manager", "cmd/eventing-publisher-proxy"}
+var severalJobs = []string{"cmd/eventmesh-migrate", "cmd/event-service", "cmd/eventing-controller", "cmd/eventing-manager", "cmd/eventing-publisher-proxy", "cmd/kubectl-eventing"}
 
 // pure are packages that decide over what they are given.
 var pure = []string{"internal/eventing/decide", "internal/eventservice/cloudevent", "internal/eventservice/legacy", "internal/eventservice/publish", "internal/migration/jobs/trigger/route"}
@@ -244,7 +244,7 @@ var rules = []rule{
 		name:   "OnlyTheFrameHasFlagsAndSignals",
 		reason: "whoever works must not ask how the process was called: tests, and another command, call it as well",
 		breaks: func(p *goPackage) []string {
-			if r := room(p.ImportPath); r == "cli" || r == "cmd" {
+			if r := room(p.ImportPath); r == "cli" || r == "frame" || r == "cmd" {
 				return nil
 			}
 			return which(p.Imports, func(imported string) bool {
@@ -256,7 +256,7 @@ var rules = []rule{
 		name:   "OnlyTheFrameHasTheEnvironment",
 		reason: "a variable that is read somewhere deep is a setting that no help and no validation knows",
 		breaks: func(p *goPackage) []string {
-			if r := room(p.ImportPath); r == "cli" || r == "cmd" {
+			if r := room(p.ImportPath); r == "cli" || r == "frame" || r == "cmd" {
 				return nil
 			}
 			return which(p.Uses, func(name string) bool {

@@ -1,21 +1,18 @@
 package main
 
 import (
-	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
@@ -45,7 +42,7 @@ type app struct {
 	// exitCode: the exit code of plan says whether changes are left.
 	exitCode bool
 	code     int
-	checks   flagChecks
+	common   frame.Program
 }
 
 // execute is the program under the name it was called by.
@@ -56,7 +53,7 @@ func execute(name string, streams cli.IO, in io.Reader) int {
 			return cli.Run(job.Job, streams)
 		}
 	}
-	defer cli.BoundMemory()()
+	defer frame.BoundMemory()()
 	a := &app{in: in, jobs: jobs, name: program}
 	if strings.TrimSuffix(name, ".exe") == plugin {
 		a.name = "kubectl " + program
@@ -68,7 +65,7 @@ func execute(name string, streams cli.IO, in io.Reader) int {
 	a.Tool = cli.NewTool(program, streams, engine...)
 	root := a.root()
 	root.SetArgs(append([]string{}, streams.Args...))
-	cli.PlainDescriptions(root, streams.Args)
+	frame.PlainDescriptions(root, streams.Args)
 	if err := root.ExecuteContext(context.Background()); err != nil {
 		return a.Refuse(a.name, err)
 	}
@@ -76,7 +73,10 @@ func execute(name string, streams cli.IO, in io.Reader) int {
 }
 
 func (a *app) root() *cobra.Command {
-	a.checks = flagChecks{}
+	a.common = frame.Program{
+		IO: a.Tool.IO, Name: a.name, Problems: a.Tool.Problems, Checks: frame.FlagChecks{},
+		Topic: "The jobs have flags of their own: see \"" + a.name + " help flags\".",
+	}
 	root := &cobra.Command{
 		Use:   program,
 		Short: "Migrate a Kyma cluster from the Event Bus to the event mesh",
@@ -92,38 +92,17 @@ Check the cluster, show the plan, run it, then verify the result:
 
 Exit codes ({name} explain exit-N says what to do at each). Of several jobs, the worst:
 ` + cli.ExitCodes(),
-		SilenceErrors: true, SilenceUsage: true,
 		// A plugin is called by two words.
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: a.name},
 	}
 	root.Long = strings.TrimRight(strings.ReplaceAll(root.Long, "{name}", a.name), "\n")
-	about := fmt.Sprintf("%s %s for Kyma %s\n", program, version.String(), registry.Release)
-	cli.VersionFlag(root, a.Stdout, about)
-	root.SetOut(a.Stdout)
-	root.SetErr(a.Stderr)
+	a.common.About = fmt.Sprintf("%s %s for Kyma %s\n", program, version.String(), registry.Release)
+	frame.VersionFlag(root, a.Stdout, a.common.About)
 	root.AddCommand(
 		checkCommand(a), jobsCommand(a), planCommand(a), runCommand(a), statusCommand(a), undoCommand(a), verifyCommand(a),
 		mapCommand(a), diagnoseCommand(a), explainCommand(a), lintCommand(a), jobCommand(a), versionCommand(a), flagsTopic(a),
 	)
-	root.SetUsageFunc(func(c *cobra.Command) error { return usage(c, a.name) })
-	for _, c := range root.Commands() {
-		if c.Runnable() && !c.DisableFlagParsing {
-			cli.VersionFlag(c, a.Stdout, about) // so that --version is the same after any command
-			_ = c.Flags().MarkHidden("version") // the flag exists
-		}
-		c.Example = strings.Trim(strings.ReplaceAll(c.Example, "{name}", a.name), "\n")
-		c.PreRunE = func(cmd *cobra.Command, _ []string) error {
-			if problems := append(a.Problems(), a.checks.problems(cmd)...); len(problems) > 0 {
-				return cli.Usage(problems...)
-			}
-			return nil
-		}
-	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		problems := cli.FlagProblems(cmd, a.Args, err)
-		problems[len(problems)-1] += fmt.Sprintf(" (see %q)", cmd.CommandPath()+" --help")
-		return cli.Usage(problems...)
-	})
+	a.common.Finish(root)
 	return root
 }
 
@@ -140,93 +119,12 @@ func (a *app) flags(cmd *cobra.Command, forms []string, sets ...*pflag.FlagSet) 
 	}
 	cmd.Flags().SortFlags = false
 	if len(forms) > 0 {
-		cmd.Flags().StringVarP(&a.output, "output", "o", "", "`form` of the output: "+strings.Join(forms, ", ")+". Default: "+forms[0]+".")
-		_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
-		a.checks.add(cmd, func() []string {
-			a.output = cmp.Or(a.output, forms[0])
-			return oneOf("output", forms, a.output)
-		})
+		a.common.OutputFlag(cmd, &a.output, forms)
 	}
-}
-
-// flagChecks return what is wrong with the values of the flags of each command.
-type flagChecks map[*cobra.Command][]func() []string
-
-func (c flagChecks) add(cmd *cobra.Command, check func() []string) { c[cmd] = append(c[cmd], check) }
-
-func (c flagChecks) problems(cmd *cobra.Command) []string {
-	var all []string
-	for _, check := range c[cmd] {
-		all = append(all, check()...)
-	}
-	return all
-}
-
-// oneOf names the values of a flag that are none of its words.
-func oneOf(flag string, words []string, values ...string) []string {
-	var problems []string
-	for _, value := range values {
-		if !slices.Contains(words, value) {
-			problems = append(problems, fmt.Sprintf("--%s %q: must be one of %s", flag, value, strings.Join(words, ", ")))
-		}
-	}
-	return problems
 }
 
 // helpWidth is where the help is wrapped.
-const helpWidth = 110
-
-// usage shows how a command is called, as cobra does, but for the flags of jobs.
-func usage(c *cobra.Command, program string) error {
-	w := c.OutOrStderr()
-	fmt.Fprint(w, "Usage:")
-	if c.Runnable() && c.HasParent() { // without a command, it shows its help
-		fmt.Fprintf(w, "\n  %s", c.UseLine())
-	}
-	if c.HasAvailableSubCommands() {
-		fmt.Fprintf(w, "\n  %s [command]", c.CommandPath())
-	}
-	if c.HasExample() {
-		fmt.Fprintf(w, "\n\nExamples:\n%s", c.Example)
-	}
-	list := func(title string, shown func(*cobra.Command) bool, name func(*cobra.Command) string, width func(*cobra.Command) int) {
-		if !slices.ContainsFunc(c.Commands(), shown) {
-			return
-		}
-		fmt.Fprintf(w, "\n\n%s:", title)
-		for _, sub := range c.Commands() {
-			if shown(sub) {
-				fmt.Fprintf(w, "\n  %-*s %s", width(sub), name(sub), sub.Short)
-			}
-		}
-	}
-	list("Available Commands", func(sub *cobra.Command) bool { return sub.IsAvailableCommand() || sub.Name() == "help" }, (*cobra.Command).Name, (*cobra.Command).NamePadding)
-	if c.HasAvailableLocalFlags() {
-		fmt.Fprintf(w, "\n\nFlags:\n%s", strings.TrimRight(ownFlags(c.LocalFlags(), program), " \n"))
-	}
-	list("Additional help topics", (*cobra.Command).IsAdditionalHelpTopicCommand, (*cobra.Command).CommandPath, (*cobra.Command).CommandPathPadding)
-	if c.HasAvailableSubCommands() {
-		fmt.Fprintf(w, "\n\nUse \"%s [command] --help\" for more information about a command.", c.CommandPath())
-	}
-	_, err := fmt.Fprintln(w)
-	return err
-}
-
-// ownFlags are the flags of a command for its help. The flags of jobs, whose names have a
-// dot, are in a topic of their own.
-func ownFlags(all *pflag.FlagSet, name string) string {
-	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	own.SortFlags = all.SortFlags
-	more := ""
-	all.VisitAll(func(f *pflag.Flag) {
-		if strings.Contains(f.Name, ".") {
-			more = "\nThe jobs have flags of their own: see \"" + name + " help flags\"."
-			return
-		}
-		own.AddFlag(f)
-	})
-	return own.FlagUsagesWrapped(helpWidth) + more
-}
+const helpWidth = frame.HelpWidth
 
 // flagsTopic is no command, as it runs nothing: the help shows it.
 func flagsTopic(a *app) *cobra.Command {
@@ -240,18 +138,7 @@ func flagsTopic(a *app) *cobra.Command {
 }
 
 func (a *app) namespaceFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&a.namespace, "namespace", "n", "", "show only this `namespace`. Default: all namespaces.")
-	completeNamespaces(a, cmd)
-	cmd.Flags().BoolVarP(&a.all, "all-namespaces", "A", false, "show all namespaces, as without -n.")
-	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
-}
-
-// noArguments is cobra.NoArgs in our words.
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return cli.Usage(fmt.Sprintf("%q: unexpected argument (see %q)", args[0], cmd.CommandPath()+" --help"))
-	}
-	return nil
+	frame.NamespaceFlags(cmd, &a.namespace, &a.all, namespaces(a))
 }
 
 // connect returns the way to the cluster; looking only, without the lines that say
@@ -294,7 +181,7 @@ func (a *app) look(c *cli.Connection, work func(context.Context) error) error {
 	})
 	var usage *jobmanager.UsageError
 	var signal engine.SignalError
-	var output *outputError
+	var output *frame.OutputError
 	switch {
 	case err != nil:
 		a.tell(err)
@@ -345,33 +232,19 @@ func (a *app) inspect(work func(context.Context, *cli.Connection, *engine.Engine
 func (a *app) tell(err error) { fmt.Fprintf(a.Stderr, "%s: %v\n", a.name, err) }
 
 // canConfirm is nil if there is a person at a terminal.
-func (a *app) canConfirm(flag string) error {
-	if f, ok := a.in.(*os.File); !ok || !a.IsTerminal(f) {
-		return cli.Usage("confirmation needed, and nobody is there to answer: use " + flag)
-	}
-	return nil
-}
+func (a *app) canConfirm(flag string) error { return frame.CanConfirm(a.in, a.IsTerminal, flag) }
 
 // confirm asks a person. Without a terminal it cannot.
 func (a *app) confirm(question, flag string) (bool, error) {
 	if err := a.canConfirm(flag); err != nil {
 		return false, err
 	}
-	fmt.Fprintf(a.Stderr, "%s [y/N] ", question)
-	answer, err := bufio.NewReader(a.in).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false, fmt.Errorf("cannot read the answer: %w", err)
-	}
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return true, nil
-	}
-	return false, nil
+	return frame.Confirm(a.in, a.Stderr, question)
 }
 
 func versionCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "version", Short: "Show the version of this program, and of Kyma that it is for", Args: noArguments,
+		Use: "version", Short: "Show the version of this program, and of Kyma that it is for", Args: frame.NoArguments,
 		Long:    "Show the version of this program, and of Kyma that it is for. -o name prints only the version\nof this program.",
 		Example: "  {name} version\n  {name} version -o json",
 		RunE: func(*cobra.Command, []string) error {
@@ -380,13 +253,13 @@ func versionCommand(a *app) *cobra.Command {
 			case a.structured():
 				return a.print(v)
 			case a.output == formName:
-				return present.WriteNames(a.Stdout, []string{v["version"]})
+				return frame.WriteNames(a.Stdout, []string{v["version"]})
 			case a.output == formWide:
-				t := &table{}
+				t := &frame.Table{}
 				for _, key := range []string{"version", "kyma", "go", "platform"} {
-					t.row(key, v[key])
+					t.Row(key, v[key])
 				}
-				return t.write(a.Stdout, painter(false))
+				return t.Write(a.Stdout, painter(false))
 			}
 			fmt.Fprintf(a.Stdout, "%s %s for Kyma %s (%s, %s)\n", program, v["version"], v["kyma"], v["platform"], v["go"])
 			return nil
@@ -399,7 +272,7 @@ func versionCommand(a *app) *cobra.Command {
 func lintCommand(a *app) *cobra.Command {
 	release := registry.Release
 	cmd := &cobra.Command{
-		Use: "lint", Hidden: true, Short: "Fail if a job must be removed in a Kyma version", Args: noArguments,
+		Use: "lint", Hidden: true, Short: "Fail if a job must be removed in a Kyma version", Args: frame.NoArguments,
 		Long: `Fail if a job must be removed in a Kyma version, and name each. It needs no cluster.
 The tests do the same for the Kyma version that this source is for.`,
 		Example: "  {name} lint\n  {name} lint --release 1.12.0",
@@ -458,25 +331,10 @@ prints its own report. A link to this program with the name of a job does the sa
 // unknownJob refuses the name of a job.
 func unknownJob(a *app, name string) error {
 	valid, meant := jobNames(a.jobs), ""
-	if near := similarTo(name, valid); len(near) > 0 {
+	if near := frame.Similar(name, valid); len(near) > 0 {
 		meant = "; did you mean " + strings.Join(near, " or ") + "?"
 	}
 	return cli.Usage(fmt.Sprintf("unknown job %q%s (valid: %s)", name, meant, strings.Join(valid, ", ")))
-}
-
-// similarTo are the names that a mistyped one may mean, by the rule for commands.
-func similarTo(name string, names []string) []string {
-	all := &cobra.Command{SuggestionsMinimumDistance: 3}
-	var near []string
-	for _, known := range names {
-		all.AddCommand(&cobra.Command{Use: known, Run: func(*cobra.Command, []string) {}})
-		if strings.Contains(known, strings.ToLower(name)) {
-			near = append(near, known)
-		}
-	}
-	near = append(near, all.SuggestionsFor(name)...)
-	slices.Sort(near)
-	return slices.Compact(near)
 }
 
 func jobNames(jobs []jobmanager.Registration) []string {

@@ -86,7 +86,7 @@ func TestJobsAreThoseOfTheBinaries(t *testing.T) {
 	binaries := 0
 	for _, file := range mains {
 		name := filepath.Base(filepath.Dir(file))
-		if name == program || name == "event-service" || strings.HasPrefix(name, "eventing-") {
+		if name == program || name == "event-service" || name == "kubectl-eventing" || strings.HasPrefix(name, "eventing-") {
 			continue // are no jobs
 		}
 		binaries++
@@ -393,27 +393,6 @@ func TestVersion(t *testing.T) {
 		if code, out, stderr := called(t, program, "version", "-o", form); code != 0 || !strings.Contains(out, want) || stderr != "" {
 			t.Errorf("%s: exit code %d\n%s%s", form, code, out, stderr)
 		}
-	}
-}
-
-func TestTableIsColouredWithoutMovingIt(t *testing.T) {
-	tab := &table{}
-	tab.row("NAME", "NEEDED", "WHY")
-	tab.row("a", "needed", "3 changes\nleft")
-	tab.row("longer", "blocked", "needed elsewhere")
-	var plain, colored strings.Builder
-	if err := tab.write(&plain, painter(false)); err != nil {
-		t.Fatal(err)
-	}
-	if err := tab.write(&colored, painter(true)); err != nil {
-		t.Fatal(err)
-	}
-	if strings.Contains(plain.String(), "\x1b") {
-		t.Errorf("colours where there must be none: %q", plain.String())
-	}
-	want := "\x1b[1mNAME     NEEDED    WHY\x1b[0m\na        \x1b[33mneeded\x1b[0m    3 changes left\nlonger   \x1b[31mblocked\x1b[0m   needed elsewhere\n"
-	if diff := cmp.Diff(want, colored.String()); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 

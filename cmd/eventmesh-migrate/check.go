@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/discovery"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/check"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
@@ -25,7 +26,7 @@ import (
 func checkCommand(a *app) *cobra.Command {
 	role := false
 	cmd := &cobra.Command{
-		Use: "check", Short: "Check everything that can be known before a run", Args: noArguments,
+		Use: "check", Short: "Check everything that can be known before a run", Args: frame.NoArguments,
 		Long: `Check the connection, the served kinds, all permissions, other runs, the webhooks, NATS
 Streaming, and what would block the jobs. Show how long the jobs may take. It writes
 nothing. What this account may not read is named, and the rest is checked.
@@ -108,7 +109,7 @@ func objects(r *check.Result) []string {
 		if !namespaced {
 			namespace, name = "", path
 		}
-		names = append(names, present.KubectlName(groups[kind], kind, namespace, name))
+		names = append(names, frame.KubectlName(groups[kind], kind, namespace, name))
 	}
 	return names
 }
@@ -130,14 +131,14 @@ func writeCheck(a *app, c *cli.Connection, r *check.Result) error {
 	case formJSON, formYAML:
 		return a.print(r)
 	case formName:
-		return present.WriteNames(a.Stdout, objects(r))
+		return frame.WriteNames(a.Stdout, objects(r))
 	case formWide:
-		t := &table{}
-		t.row("KIND", "GROUP", "VERSION", "COMPONENT")
+		t := &frame.Table{}
+		t.Row("KIND", "GROUP", "VERSION", "COMPONENT")
 		for _, k := range r.Kinds {
-			t.row(k.Kind, k.Group, cmp.Or(k.Version, "not served"), k.Component)
+			t.Row(k.Kind, k.Group, cmp.Or(k.Version, "not served"), k.Component)
 		}
-		if err := t.write(a.Stdout, painter(c.Color)); err != nil {
+		if err := t.Write(a.Stdout, painter(c.Color)); err != nil {
 			return err
 		}
 		for _, permission := range r.Missing {
@@ -173,7 +174,7 @@ func (t text) checked(r *check.Result) string {
 		title string
 		list  []string
 	}{{"Kinds", served}, {"Not served", absent}} {
-		for i, line := range present.Wrap(strings.Join(kinds.list, ", "), max(40, t.width-15)) {
+		for i, line := range frame.Wrap(strings.Join(kinds.list, ", "), max(40, t.width-15)) {
 			if i > 0 {
 				kinds.title = ""
 			}
@@ -196,7 +197,7 @@ func (t text) checked(r *check.Result) string {
 		}
 	}
 	if len(rows) > 1 {
-		head = append(append(head, ""), present.Table(rows, t.width)...)
+		head = append(append(head, ""), frame.Columns(rows, t.width)...)
 	}
 	return present.Findings(head, state.Findings, t.options(state))
 }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/registry"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
@@ -35,7 +35,7 @@ type jobRow struct {
 
 func jobsCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "jobs", Aliases: []string{"job-list"}, Short: "List the jobs, their hooks, and whether each is needed now", Args: noArguments,
+		Use: "jobs", Aliases: []string{"job-list"}, Short: "List the jobs, their hooks, and whether each is needed now", Args: frame.NoArguments,
 		Long:    "List the jobs, their hooks (component and phase), and whether the state of the cluster\nneeds each of them now. It only reads.",
 		Example: "  {name} jobs\n  {name} jobs -o wide\n  {name} jobs -o json",
 		RunE: func(*cobra.Command, []string) error {
@@ -66,21 +66,21 @@ func jobsCommand(a *app) *cobra.Command {
 					}{placeOf(c), rows}), failed)
 				}
 				fmt.Fprintln(a.Stdout, textOf(a, c).heading())
-				t := &table{width: textOf(a, c).tableWidth()}
+				t := &frame.Table{Width: textOf(a, c).tableWidth()}
 				head := []string{"NAME", "COMPONENT", "PHASE", "NEEDED", "WHY"}
 				if a.output == formWide {
 					head = append(head, "CHECK", "REMOVED IN")
 				}
-				t.row(head...)
+				t.Row(head...)
 				for _, r := range rows {
 					component, phase := where(r.Hooks)
 					cells := []string{r.Name, component, phase, cmp.Or(string(r.Needed), "error"), cmp.Or(r.Error, r.Reason)}
 					if a.output == formWide {
 						cells = append(cells, secondsOf(r.Seconds), cmp.Or(r.RemovedIn, "-"))
 					}
-					t.row(cells...)
+					t.Row(cells...)
 				}
-				return errors.Join(t.write(a.Stdout, painter(c.Color)), failed)
+				return errors.Join(t.Write(a.Stdout, painter(c.Color)), failed)
 			})
 		},
 	}
@@ -134,9 +134,9 @@ func (a *app) selection(cmd *cobra.Command) *jobmanager.Selection {
 		"job":       {jobNames(a.jobs), &s.Jobs},
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words.valid, cobra.ShellCompDirectiveNoFileComp)) // the flags exist
-		a.checks.add(cmd, func() []string { return oneOf(flag, words.valid, *words.given...) })
+		a.common.Checks.Add(cmd, func() []string { return frame.OneOf(flag, words.valid, *words.given...) })
 	}
-	a.checks.add(cmd, func() []string {
+	a.common.Checks.Add(cmd, func() []string {
 		for _, p := range phases {
 			s.Phases = append(s.Phases, jobmanager.Phase(p))
 		}
@@ -155,7 +155,7 @@ func limit(a *app, cmd *cobra.Command, s *jobmanager.Selection) {
 	}
 	cmd.Flags().StringVarP(&a.namespace, "namespace", "n", "", "limit the jobs to this `namespace`. It needs --job; these jobs can be limited: "+strings.Join(can, ", ")+".")
 	completeNamespaces(a, cmd)
-	a.checks.add(cmd, func() []string {
+	a.common.Checks.Add(cmd, func() []string {
 		selected := s.Jobs
 		if len(selected) == 0 {
 			selected = jobNames(a.jobs)
@@ -170,7 +170,7 @@ func limit(a *app, cmd *cobra.Command, s *jobmanager.Selection) {
 
 func planCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "plan", SuggestFor: []string{"--dry-run"}, Short: "Show each change that is left, and write nothing", Args: noArguments,
+		Use: "plan", SuggestFor: []string{"--dry-run"}, Short: "Show each change that is left, and write nothing", Args: frame.NoArguments,
 		Long:    "Show what run would do: each job that is needed, and each change that it would make.\nIt writes nothing. -o wide also shows the content of the objects.",
 		Example: "  {name} plan\n  {name} plan --job httpsource-sync -o wide\n  {name} plan --job trigger-sync -n shop",
 	}
@@ -194,7 +194,7 @@ func planCommand(a *app) *cobra.Command {
 func runCommand(a *app) *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
-		Use: "run", Short: "Make the changes that are left, in the order of the hooks", Args: noArguments,
+		Use: "run", Short: "Make the changes that are left, in the order of the hooks", Args: frame.NoArguments,
 		Long: `Run the jobs that are needed, in the order of the hooks: global jobs, jobs before and
 after each component, global jobs. This command deploys nothing. Each job does what
 is possible now, and defers the rest. A job that fails is rolled back, and the jobs
@@ -432,7 +432,7 @@ func (a *app) statusOf(c *cli.Connection, kept *engine.State, left *verify.Accou
 
 func statusCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show the last reports, open runs, the lock, deferred work, and accounts that hooks left", Args: noArguments,
+		Use: "status", Short: "Show the last reports, open runs, the lock, deferred work, and accounts that hooks left", Args: frame.NoArguments,
 		Long:    "Show the content of the state namespace. It has the last report of each job, interrupted\nruns, the holder of the lock, and deferred work with its reason. It also shows accounts that\nhooks left in the cluster, if you may list them. It only reads. To see whether a job is\nneeded now, use \"jobs\". -o name lists the jobs that have run.",
 		Example: "  {name} status\n  {name} status -o wide\n  {name} status -o json",
 		RunE: func(*cobra.Command, []string) error {
@@ -464,19 +464,19 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 				names = append(names, "job/"+j.Job)
 			}
 		}
-		return present.WriteNames(a.Stdout, names)
+		return frame.WriteNames(a.Stdout, names)
 	}
 	fmt.Fprintln(a.Stdout, textOf(a, c).heading())
-	t := &table{width: textOf(a, c).tableWidth()}
-	t.row("JOB", "LAST RESULT", "COMMAND", "STARTED", "TOOK", "MESSAGE")
+	t := &frame.Table{Width: textOf(a, c).tableWidth()}
+	t.Row("JOB", "LAST RESULT", "COMMAND", "STARTED", "TOOK", "MESSAGE")
 	for _, j := range s.Jobs {
 		if j.Result == "" {
-			t.row(j.Job, "-", "-", "-", "-", "never run")
+			t.Row(j.Job, "-", "-", "-", "-", "never run")
 			continue
 		}
-		t.row(j.Job, string(j.Result), j.Command, j.StartedAt.Format(time.RFC3339), secondsOf(j.Seconds), j.Message)
+		t.Row(j.Job, string(j.Result), j.Command, j.StartedAt.Format(time.RFC3339), secondsOf(j.Seconds), j.Message)
 	}
-	if err := t.write(a.Stdout, painter(c.Color)); err != nil {
+	if err := t.Write(a.Stdout, painter(c.Color)); err != nil {
 		return err
 	}
 	if a.output == formWide {

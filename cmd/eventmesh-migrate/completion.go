@@ -2,23 +2,18 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
-	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
-
-// completeWithin is how long a person waits for names from the cluster.
-const completeWithin = 2 * time.Second
 
 // completion returns what completes the values of a flag; nil: files.
 func completion(a *app, f *pflag.Flag) cobra.CompletionFunc {
@@ -30,7 +25,7 @@ func completion(a *app, f *pflag.Flag) cobra.CompletionFunc {
 	case "state-namespace", "exclude-namespaces":
 		return namespaces(a)
 	}
-	if words := cli.Words(f); len(words) > 0 {
+	if words := frame.Words(f); len(words) > 0 {
 		return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 	}
 	return nil
@@ -40,26 +35,15 @@ func completeNamespaces(a *app, cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("namespace", namespaces(a)) // the flag exists
 }
 
-// namespaces completes those of the cluster. If it does not answer in time, there are none.
+// namespaces completes those of the cluster.
 func namespaces(a *app) cobra.CompletionFunc {
-	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
-		defer cancel()
+	return frame.CompleteNamespaces(func() (*rest.Config, error) {
 		c, err := a.connect(true)
 		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+			return nil, err
 		}
-		e, err := a.engine(c)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var names []string
-		_ = e.Cluster().Each(ctx, migration.CoreResource("", "namespaces", "Namespace"), "", migration.ListOptions{}, func(u *unstructured.Unstructured) error {
-			names = append(names, u.GetName())
-			return nil
-		}) // what was read in time is offered
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
+		return c.Config, nil
+	})
 }
 
 // completeJob completes the name of a job, and after it what the job's own command line does.

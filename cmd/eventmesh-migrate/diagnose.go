@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/diagnose"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/eventmap"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/inventory"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/registry"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/verify"
 	"github.com/kyma-project/eventmesh-migration/internal/version"
@@ -20,7 +20,7 @@ import (
 func diagnoseCommand(a *app) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use: "diagnose", Short: "Write one archive for a support ticket, without secrets", Args: noArguments,
+		Use: "diagnose", Short: "Write one archive for a support ticket, without secrets", Args: frame.NoArguments,
 		Long: `Write one archive for a support ticket. It has the plans and reports of the jobs, the
 findings of verify, and the map. It also has the objects of the event path, with the
 Events of their namespaces. It only reads. It does not read Secrets. What looks like a secret
@@ -54,7 +54,7 @@ not be collected. -o name prints the name of the file.`,
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "`file` to write; - for stdout. Default: eventmesh-migrate-TIME.tar.gz in the current folder.")
 	a.flags(cmd, []string{formText, formWide, formJSON, formYAML, formName}, a.JobFlags(), a.ReadFlags())
-	a.checks.add(cmd, func() []string {
+	a.common.Checks.Add(cmd, func() []string {
 		if file == "-" && a.output != formText {
 			return []string{fmt.Sprintf("--output %q: the archive is written to stdout, so nothing else can be. Name a file", a.output)}
 		}
@@ -74,7 +74,7 @@ func (a *app) writeArchived(c *cli.Connection, file string, missing []string) er
 			Missing []string `json:"missing,omitempty"`
 		}{placeOf(c), file, missing})
 	case a.output == formName:
-		return present.WriteNames(a.Stdout, []string{file})
+		return frame.WriteNames(a.Stdout, []string{file})
 	case a.output == formWide:
 		fmt.Fprintln(a.Stdout, textOf(a, c).heading())
 		for _, m := range missing {

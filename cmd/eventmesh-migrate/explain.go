@@ -3,12 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
+	"github.com/kyma-project/eventmesh-migration/internal/frame/manual"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/runbook"
 )
 
@@ -20,7 +20,7 @@ one of its sections. Without an ID, list all of them. It needs no cluster.`,
 		Example: "  {name} explain\n  {name} explain link-missing\n  {name} explain exit-3 -o json",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return noArguments(cmd, args[1:])
+				return frame.NoArguments(cmd, args[1:])
 			}
 			return nil
 		},
@@ -49,9 +49,9 @@ one of its sections. Without an ID, list all of them. It needs no cluster.`,
 				for _, e := range entries {
 					names = append(names, e.ID)
 				}
-				return present.WriteNames(a.Stdout, names)
+				return frame.WriteNames(a.Stdout, names)
 			case len(args) == 0:
-				_, err := io.WriteString(a.Stdout, listed(entries, textOf(a, nil).tableWidth()))
+				_, err := io.WriteString(a.Stdout, manual.List(entries, textOf(a, nil).tableWidth()))
 				return err
 			}
 			for i, e := range entries {
@@ -67,36 +67,11 @@ one of its sections. Without an ID, list all of them. It needs no cluster.`,
 	return cmd
 }
 
-// listed is the list of all entries, by section. A summary is cut at the width; 0 cuts none.
-func listed(entries []runbook.Entry, width int) string {
-	longest := map[string]int{}
-	for _, e := range entries {
-		longest[e.Section] = max(longest[e.Section], len(e.ID))
-	}
-	var b strings.Builder
-	for i, e := range entries {
-		if i == 0 || entries[i-1].Section != e.Section {
-			fmt.Fprintf(&b, "%s%s:\n", strings.Repeat("\n", min(i, 1)), e.Section)
-		}
-		line := fmt.Sprintf("  %-*s  %s", longest[e.Section], e.ID, e.Summary)
-		if width > 0 {
-			line = present.Fit(line, width)
-		}
-		fmt.Fprintln(&b, line)
-	}
-	return b.String()
-}
-
 // unknownID refuses an ID, and names those that are like it.
 func unknownID(a *app, id string) error {
 	ids := make([]string, 0, len(runbook.Entries()))
 	for _, e := range runbook.Entries() {
 		ids = append(ids, e.ID)
 	}
-	near := similarTo(id, ids)
-	similar := ""
-	if len(near) > 0 {
-		similar = "similar: " + strings.Join(near[:min(len(near), 5)], ", ") + "; "
-	}
-	return cli.Usage(fmt.Sprintf("unknown ID %q (%sall: %s explain)", id, similar, a.name))
+	return cli.Usage(manual.Unknown(id, ids, a.name))
 }

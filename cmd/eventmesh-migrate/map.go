@@ -13,12 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/knative"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/eventmap"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/inventory"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 )
 
@@ -26,7 +26,7 @@ func mapCommand(a *app) *cobra.Command {
 	var file string
 	var force bool
 	cmd := &cobra.Command{
-		Use: "map", Short: "Show which events reach which subscribers, before and after", Args: noArguments,
+		Use: "map", Short: "Show which events reach which subscribers, before and after", Args: frame.NoArguments,
 		Long: `Show which event of which Application reaches which subscriber: before, by Kyma
 Subscriptions of the Event Bus, and after, by Triggers of the mesh. It only reads.
 -o html writes one page with pictures. The page loads nothing from elsewhere.
@@ -49,7 +49,7 @@ With --file, the end of the file's name chooses the form: .html, .md or .mmd
 	cmd.Flags().StringVarP(&file, "file", "f", "", "`file` to write. Default: stdout. Its name chooses the form if -o does not.")
 	cmd.Flags().BoolVar(&force, "force", false, "overwrite the file if it exists")
 	a.namespaceFlags(cmd)
-	a.checks.add(cmd, func() []string {
+	a.common.Checks.Add(cmd, func() []string {
 		a.output = cmp.Or(a.output, formOfFile(file))
 		return refuseExisting(file, force)
 	})
@@ -103,23 +103,23 @@ func (a *app) writeMap(w io.Writer, m *eventmap.Map, c *cli.Connection, file str
 	case "html":
 		return m.WriteHTML(w, c.Config.Host, now())
 	case "table", formWide:
-		t := &table{rows: m.Rows()}
+		t := &frame.Table{Rows: m.Rows()}
 		if file == "" {
-			t.width = textOf(a, c).tableWidth()
+			t.Width = textOf(a, c).tableWidth()
 		}
 		fmt.Fprintln(w, textOf(a, c).heading())
-		return t.write(w, painter(false))
+		return t.Write(w, painter(false))
 	case formName:
 		var names []string
 		for _, f := range m.Flows {
 			if sub := f.Before.Object; sub != "" {
-				names = append(names, present.KubectlName(kyma.Subscription.Group, kyma.Subscription.Kind, f.Namespace, sub))
+				names = append(names, frame.KubectlName(kyma.Subscription.Group, kyma.Subscription.Kind, f.Namespace, sub))
 			}
 			if trigger := f.After.Object; trigger != "" {
-				names = append(names, present.KubectlName(knative.Trigger.Group, knative.Trigger.Kind, f.Namespace, trigger))
+				names = append(names, frame.KubectlName(knative.Trigger.Group, knative.Trigger.Kind, f.Namespace, trigger))
 			}
 		}
-		return present.WriteNames(w, names)
+		return frame.WriteNames(w, names)
 	default:
 		streams := *a.Tool
 		streams.Stdout = w

@@ -2,15 +2,11 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strings"
-	"text/tabwriter"
 
-	"sigs.k8s.io/yaml"
-
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
@@ -19,11 +15,11 @@ import (
 
 // Forms of -o.
 const (
-	formText = "text"
-	formJSON = "json"
-	formYAML = "yaml"
-	formWide = "wide"
-	formName = "name"
+	formText = frame.FormText
+	formJSON = frame.FormJSON
+	formYAML = frame.FormYAML
+	formWide = frame.FormWide
+	formName = frame.FormName
 )
 
 // place names the cluster in what is printed for machines.
@@ -34,59 +30,14 @@ type place struct {
 
 func placeOf(c *cli.Connection) place { return place{Server: c.Config.Host, Context: c.Context} }
 
-// outputError says that the cluster was read, and the result could not be written.
-type outputError struct{ err error }
-
-func (e *outputError) Error() string { return e.err.Error() }
-func (e *outputError) Unwrap() error { return e.err }
-
-func (a *app) structured() bool { return a.output == formJSON || a.output == formYAML }
+func (a *app) structured() bool { return frame.Structured(a.output) }
 
 // print writes a value as -o says: json or yaml.
-func (a *app) print(v any) error {
-	raw, err := json.MarshalIndent(v, "", "  ")
-	if err == nil && a.output == formYAML {
-		raw, err = yaml.JSONToYAML(raw)
-	}
-	if err == nil {
-		_, err = fmt.Fprintln(a.Stdout, strings.TrimRight(string(raw), "\n"))
-	}
-	if err != nil {
-		return &outputError{fmt.Errorf("cannot print: %w", err)}
-	}
-	return nil
-}
+func (a *app) print(v any) error { return frame.Print(a.Stdout, a.output, v) }
 
-// table writes rows under a head; cells are coloured afterwards, so that colours
-// take no room.
-type table struct {
-	rows [][]string
-	// width that the table must fit in; 0: any.
-	width int
-}
-
-func (t *table) row(cells ...string) {
-	for i := range cells {
-		cells[i] = strings.Join(strings.Fields(cells[i]), " ")
-	}
-	t.rows = append(t.rows, cells)
-}
-
-func (t *table) write(w io.Writer, paint func(string) string) error {
-	if t.width > 0 {
-		_, err := io.WriteString(w, paint(strings.Join(present.Table(t.rows, t.width), "\n")+"\n"))
-		return err
-	}
-	var b strings.Builder
-	out := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-	for _, r := range t.rows {
-		fmt.Fprintln(out, strings.TrimRight(strings.Join(r, "\t"), "\t"))
-	}
-	if err := out.Flush(); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, paint(b.String()))
-	return err
+// toFile writes to a file that appears when it is complete, or to stdout.
+func (a *app) toFile(name string, write func(io.Writer) error) error {
+	return frame.ToFile(name, a.Stdout, a.Stderr, write)
 }
 
 // Colours of words that tell a state.
@@ -98,30 +49,7 @@ var colours = map[string]string{
 }
 
 // painter colours whole words on a terminal, and nothing elsewhere.
-func painter(on bool) func(string) string {
-	if !on {
-		return func(s string) string { return s }
-	}
-	return func(s string) string {
-		lines := strings.Split(s, "\n")
-		for i, line := range lines {
-			if i == 0 {
-				lines[i] = "\x1b[1m" + line + "\x1b[0m"
-				continue
-			}
-			// Runs of spaces separate the words.
-			cells := strings.SplitAfter(line, "  ")
-			for j, cell := range cells {
-				word := strings.TrimSpace(cell)
-				if code := colours[word]; code != "" {
-					cells[j] = strings.Replace(cell, word, "\x1b["+code+"m"+word+"\x1b[0m", 1)
-				}
-			}
-			lines[i] = strings.Join(cells, "")
-		}
-		return strings.Join(lines, "\n")
-	}
-}
+func painter(on bool) func(string) string { return frame.Painter(on, colours) }
 
 func secondsOf(s float64) string {
 	if s == 0 {
@@ -142,20 +70,20 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report, s jobmanager.Sel
 				names = append(names, present.Changed(j.Report)...)
 			}
 		}
-		return present.WriteNames(a.Stdout, names)
+		return frame.WriteNames(a.Stdout, names)
 	}
 	if a.output != formWide {
 		_, err := io.WriteString(a.Stdout, painter(c.Color)(textOf(a, c).run(r, s)))
 		return err
 	}
 	fmt.Fprintln(a.Stdout, textOf(a, c).heading())
-	t := &table{}
+	t := &frame.Table{}
 	head := []string{"JOB", "COMPONENT", "PHASE", "RESULT", "CHECK", "RUN", "WHY"}
-	t.row(head...)
+	t.Row(head...)
 	for _, j := range r.Jobs {
-		t.row(j.Job, j.Component, string(j.Phase), string(j.Result), secondsOf(j.NeededSeconds), secondsOf(j.Seconds), cmp.Or(j.Message, j.Reason))
+		t.Row(j.Job, j.Component, string(j.Phase), string(j.Result), secondsOf(j.NeededSeconds), secondsOf(j.Seconds), cmp.Or(j.Message, j.Reason))
 	}
-	if err := t.write(a.Stdout, painter(c.Color)); err != nil {
+	if err := t.Write(a.Stdout, painter(c.Color)); err != nil {
 		return err
 	}
 	for i := range r.Jobs {
@@ -170,29 +98,5 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report, s jobmanager.Sel
 	if r.ExitCode != migration.ExitOK {
 		fmt.Fprintln(a.Stdout, strings.Join(cli.ExitLines(r.ExitCode), "\n"))
 	}
-	return nil
-}
-
-// toFile writes to a file that appears when it is complete, or to stdout.
-func (a *app) toFile(name string, write func(io.Writer) error) error {
-	if name == "" || name == "-" {
-		return write(a.Stdout)
-	}
-	f, err := os.OpenFile(name+".part", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return &outputError{fmt.Errorf("cannot write %s: %w", name, err)}
-	}
-	err = write(f)
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(name+".part", name)
-	}
-	if err != nil {
-		_ = os.Remove(name + ".part") // the error that matters is told
-		return &outputError{fmt.Errorf("cannot write %s: %w", name, err)}
-	}
-	fmt.Fprintln(a.Stderr, "wrote "+name)
 	return nil
 }

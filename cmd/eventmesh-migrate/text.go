@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/verify"
@@ -43,7 +44,7 @@ func (t text) options(state present.State) present.Options {
 
 // heading names the cluster above what a command has read of it.
 func (t text) heading() string {
-	return strings.Join(present.Wrap("Cluster "+t.cluster, t.width), "\n")
+	return strings.Join(frame.Wrap("Cluster "+t.cluster, t.width), "\n")
 }
 
 // run is the report of a run or a plan for people.

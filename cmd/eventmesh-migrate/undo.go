@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
@@ -127,7 +128,7 @@ belongs to both phases, it is one run for each phase.`,
 			case formWide:
 				return cli.WriteWide(a.Stdout, report)
 			case formName:
-				return present.WriteNames(a.Stdout, present.Changed(report))
+				return frame.WriteNames(a.Stdout, present.Changed(report))
 			default:
 				text := textOf(a, c)
 				_, err := fmt.Fprint(a.Stdout, painter(c.Color)(cli.Text(report, text.cluster, text.options(present.StateOfJob(report, text.caller)))))
@@ -247,7 +248,7 @@ func writeUndoPlans(a *app, c *cli.Connection, plans []*engine.UndoPlan) error {
 		for _, p := range plans {
 			names = append(names, present.Changed(p.Report)...)
 		}
-		return present.WriteNames(a.Stdout, names)
+		return frame.WriteNames(a.Stdout, names)
 	}
 	for _, p := range plans {
 		if err := writeUndoPlan(a, c, p); err != nil {
@@ -276,7 +277,7 @@ func writeUndoPlan(a *app, c *cli.Connection, p *engine.UndoPlan) error {
 		return nil
 	}
 	fmt.Fprintf(a.Stdout, "%s on %s: undoing run %s of %s would %s\n", p.Job, c.Cluster(), p.Run, p.RunStartedAt.UTC().Format(time.RFC3339), inKinds(p.Changes))
-	t := &table{}
+	t := &frame.Table{}
 	for i := range p.Changes {
 		ch := &p.Changes[i]
 		verb := string(ch.Verb)
@@ -284,10 +285,10 @@ func writeUndoPlan(a *app, c *cli.Connection, p *engine.UndoPlan) error {
 			verb = "leave"
 		}
 		ref := migration.Ref{Resource: migration.Resource{Kind: ch.Kind}, Namespace: ch.Namespace, Name: ch.Name}
-		t.row("  "+verb, ref.String(), ch.Message)
+		t.Row("  "+verb, ref.String(), ch.Message)
 	}
 	var text strings.Builder
-	if err := t.write(&text, func(s string) string { return s }); err != nil {
+	if err := t.Write(&text, func(s string) string { return s }); err != nil {
 		return err
 	}
 	_, err := io.WriteString(a.Stdout, text.String())

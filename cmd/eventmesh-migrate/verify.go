@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/inventory"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
@@ -20,7 +20,7 @@ import (
 
 func verifyCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "verify", Short: "List everything that is wrong after a migration", Args: noArguments,
+		Use: "verify", Short: "List everything that is wrong after a migration", Args: frame.NoArguments,
 		Long: `Check the whole event path, from Applications to subscribers, after the migration.
 Each finding has the next action and its place in the runbook. It only reads. Exit
 code 0: no errors (there may be warnings). 6: errors. 7: the cluster could not be
@@ -96,26 +96,26 @@ func (a *app) writeFindings(c *cli.Connection, found []verify.Finding) error {
 		for _, d := range found {
 			kind, name, found := strings.Cut(d.Object, " ")
 			if found { // others are about the whole cluster
-				names = append(names, present.KubectlName(d.Group, kind, d.Namespace, strings.TrimPrefix(name, d.Namespace+"/")))
+				names = append(names, frame.KubectlName(d.Group, kind, d.Namespace, strings.TrimPrefix(name, d.Namespace+"/")))
 			}
 		}
-		return present.WriteNames(a.Stdout, names)
+		return frame.WriteNames(a.Stdout, names)
 	}
 	if a.output != formWide {
 		_, err := io.WriteString(a.Stdout, painter(c.Color)(textOf(a, c).verified(found)))
 		return err
 	}
 	fmt.Fprintln(a.Stdout, textOf(a, c).heading())
-	t := &table{}
-	t.row("SEVERITY", "FINDING", "OBJECT", "PROBLEM", "WHAT TO DO", "EXPLAIN")
+	t := &frame.Table{}
+	t.Row("SEVERITY", "FINDING", "OBJECT", "PROBLEM", "WHAT TO DO", "EXPLAIN")
 	errors := 0
 	for _, d := range found {
 		if d.Severity == migration.Error {
 			errors++
 		}
-		t.row(string(d.Severity), d.ID, d.Object, d.Problem, d.Hint, textOf(a, c).caller.Explain(d.ID))
+		t.Row(string(d.Severity), d.ID, d.Object, d.Problem, d.Hint, textOf(a, c).caller.Explain(d.ID))
 	}
-	if err := t.write(a.Stdout, painter(c.Color)); err != nil {
+	if err := t.Write(a.Stdout, painter(c.Color)); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.Stdout, "\n%s, %s.\n", migration.Count(errors, "error"), migration.Count(len(found)-errors, "warning"))

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"runtime"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/version"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -45,8 +45,8 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 	root.SetOut(p.Stdout)
 	root.SetErr(p.Stderr)
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SuggestionsMinimumDistance = maxTypos
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return Usage(FlagProblems(cmd, p.Args, err)...) })
+	root.SuggestionsMinimumDistance = frame.MaxTypos
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return Usage(frame.FlagProblems(cmd, p.Args, err)...) })
 	plainHelp := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if !slices.Contains(working, cmd) {
@@ -64,41 +64,15 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 		cmd.Flags().AddFlagSet(cl.flagSet())
 		cmd.Args = noArguments
 		cmd.RunE = func(*cobra.Command, []string) error { return execute(verb, cl) }
-		VersionFlag(cmd, p.Stdout, about)
+		frame.VersionFlag(cmd, p.Stdout, about)
 	}
 	// The commands share their flags, and with them the completions.
 	root.Flags().VisitAll(func(f *pflag.Flag) {
-		if words := Words(f); len(words) > 0 {
+		if words := frame.Words(f); len(words) > 0 {
 			_ = root.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 		}
 	})
 	return root
-}
-
-// VersionFlag makes --version write about in the place of what the command does, whatever its
-// arguments are; a command that does nothing shows its help without it. Cobra's own flag takes a
-// template for what it says, and with templates the linker keeps each method of each type.
-func VersionFlag(cmd *cobra.Command, out io.Writer, about string) {
-	asked := cmd.Flags().Bool("version", false, "show the version of this program.")
-	run, arguments := cmd.RunE, cmd.Args
-	if arguments != nil {
-		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			if *asked {
-				return nil
-			}
-			return arguments(cmd, args)
-		}
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		switch {
-		case *asked:
-			_, err := fmt.Fprint(out, about)
-			return err
-		case run == nil:
-			return cmd.Help()
-		}
-		return run(cmd, args)
-	}
 }
 
 // noArguments says what is wrong with an argument that is not a flag.
@@ -110,7 +84,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 		return Usage(fmt.Sprintf("%q: unexpected argument; a job chooses its objects by itself", args[0]))
 	}
 	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
-		return Usage(fmt.Sprintf("%q: unknown command%s", args[0], didYouMean(similar)))
+		return Usage(fmt.Sprintf("%q: unknown command%s", args[0], frame.DidYouMean(similar)))
 	}
 	return Usage(fmt.Sprintf("%q: unknown command (valid: %s, %s, %s)", args[0], cmdRun, cmdPlan, cmdUndo))
 }

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -53,7 +54,7 @@ func TestDefaultCommandIsTheJobs(t *testing.T) {
 			job:        planner{},
 			newEngine:  func(*rest.Config, engine.Options) (runner, error) { return engineOf, nil },
 			inCluster:  func() (*rest.Config, error) { return &rest.Config{Host: "https://x"}, nil },
-			isTerminal: isTerminal,
+			isTerminal: frame.IsTerminal,
 		}
 		p.Env = func(name string) string { return map[string]string{"KUBERNETES_SERVICE_HOST": "10.0.0.1"}[name] }
 		if code := p.main(); code != 0 || len(engineOf.commands) != 1 || engineOf.commands[0] != tc.want {

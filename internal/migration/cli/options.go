@@ -3,12 +3,11 @@ package cli
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -18,14 +17,11 @@ import (
 const (
 	onFailureRollback = "rollback"
 	onFailureLeave    = "leave"
-	outputText        = "text"
-	outputWide        = "wide"
-	outputJSON        = "json"
-	outputYAML        = "yaml"
-	outputName        = "name"
-	logAuto           = "auto"
-	logJSON           = "json"
-	logConsole        = "console"
+	outputText        = frame.FormText
+	outputWide        = frame.FormWide
+	outputJSON        = frame.FormJSON
+	outputYAML        = frame.FormYAML
+	outputName        = frame.FormName
 )
 
 // words are the flags that take one of a few words, in the order of the help.
@@ -34,8 +30,6 @@ var words = map[string][]string{
 	"resume":     {"forward", "back"},
 	"defer":      {"allow", "fail"},
 	"output":     {outputText, outputWide, outputJSON, outputYAML, outputName},
-	"log-format": {logAuto, logJSON, logConsole},
-	"log-level":  {"debug", "info", "warn", "error"},
 }
 
 // lockGrace is how much longer than a lease a run waits for the lock by
@@ -48,9 +42,7 @@ const minLease = time.Second
 
 // options are what the flags common to all jobs set.
 type options struct {
-	kubeconfig, context string
-	qps                 float32
-	burst               int
+	place frame.Place
 
 	stateNamespace    string
 	excludeNamespaces []string
@@ -65,14 +57,13 @@ type options struct {
 	deferral          string
 	acceptLeft        bool
 
-	output, logFormat, logLevel string
-	verbose, quiet, noColor     bool
+	output string
+	log    frame.LogOptions
 }
 
 func defaultOptions() options {
 	return options{
-		qps:             -1,
-		burst:           -1,
+		place:           frame.Place{QPS: -1, Burst: -1},
 		stateNamespace:  kyma.StateNamespace,
 		timeout:         15 * time.Minute,
 		rollbackTimeout: 5 * time.Minute,
@@ -83,8 +74,7 @@ func defaultOptions() options {
 		resume:          "forward",
 		deferral:        "allow",
 		output:          outputText,
-		logFormat:       logAuto,
-		logLevel:        "info",
+		log:             frame.DefaultLog(),
 	}
 }
 
@@ -103,38 +93,31 @@ func (o *options) validate() []string {
 		value time.Duration
 	}{{"timeout", o.timeout}, {"rollback-timeout", o.rollbackTimeout}} {
 		if d.value <= 0 {
-			badf("--%s %s: must be longer than 0, like 90s or 5m", d.flag, duration(d.value))
+			badf("--%s %s: must be longer than 0, like 90s or 5m", d.flag, frame.Duration(d.value))
 		}
 	}
 	switch {
 	case o.leaseDuration < minLease:
-		badf("--lease-duration %s: must be at least %s", duration(o.leaseDuration), duration(minLease))
+		badf("--lease-duration %s: must be at least %s", frame.Duration(o.leaseDuration), frame.Duration(minLease))
 	case o.leaseDuration%time.Second != 0:
-		badf("--lease-duration %s: must be whole seconds", duration(o.leaseDuration))
+		badf("--lease-duration %s: must be whole seconds", frame.Duration(o.leaseDuration))
 	}
 	switch {
 	case o.lockWait == lockWaitFromLease:
 		o.lockWait = o.leaseDuration + lockGrace
 	case o.lockWait < 0:
-		badf("--lock-wait %s: must not be negative; 0 means no wait", duration(o.lockWait))
+		badf("--lock-wait %s: must not be negative; 0 means no wait", frame.Duration(o.lockWait))
 	}
-	switch {
-	case o.verbose && o.quiet:
-		badf("-v and -q: give one of them")
-	case o.verbose:
-		o.logLevel = "debug"
-	case o.quiet:
-		o.logLevel = "error"
-	}
+	bad = append(bad, o.log.Problems()...)
 	if o.maxUnready < 1 {
 		badf("--max-unready %d: must be at least 1", o.maxUnready)
 	}
 	switch {
-	case o.qps == 0:
+	case o.place.QPS == 0:
 		badf("--qps 0: must be more than 0, or negative for no limit")
-	case o.qps < 0 && o.burst >= 0:
-		badf("--burst %d: has no effect without --qps; give both or none", o.burst)
-	case o.burst == 0:
+	case o.place.QPS < 0 && o.place.Burst >= 0:
+		badf("--burst %d: has no effect without --qps; give both or none", o.place.Burst)
+	case o.place.Burst == 0:
 		badf("--burst 0: must be at least 1, or negative for twice the --qps")
 	}
 	for _, ns := range slices.Concat([]string{o.stateNamespace}, o.excludeNamespaces) {
@@ -172,39 +155,6 @@ func (o *options) engineOptions() engine.Options {
 	}
 }
 
-// logJSON says whether logs are for a machine.
-func (o *options) logJSON(terminal bool) bool {
-	return o.logFormat == logJSON || o.logFormat == logAuto && !terminal
-}
-
-// zapLevel returns the level that the flag has accepted.
-func zapLevel(word string) zapcore.Level {
-	level, err := zapcore.ParseLevel(word)
-	if err != nil {
-		return zapcore.InfoLevel
-	}
-	return level
-}
-
-// usageError is everything that is wrong with how the process was called.
-type usageError struct{ problems []string }
-
-func (e *usageError) Error() string { return strings.Join(e.problems, "; ") }
-
-func (e *usageError) text(name string) string {
-	var b strings.Builder
-	if len(e.problems) == 1 {
-		fmt.Fprintf(&b, "%s: %s\n", name, e.problems[0])
-	} else {
-		fmt.Fprintf(&b, "%s: %s:\n", name, migration.Count(len(e.problems), "problem"))
-		for _, p := range e.problems {
-			fmt.Fprintf(&b, "  %s\n", p)
-		}
-	}
-	fmt.Fprintf(&b, "Nothing was changed. \"%s --help\" explains every flag.\n", name)
-	return b.String()
-}
-
 // problemsOf takes an errors.Join apart again.
 func problemsOf(err error) []string {
 	if err == nil {
@@ -220,24 +170,4 @@ func problemsOf(err error) []string {
 		out = append(out, problemsOf(e)...)
 	}
 	return out
-}
-
-// anyOf lists words as people do: "a, b or c".
-func anyOf(list []string) string {
-	if len(list) < 2 {
-		return strings.Join(list, "")
-	}
-	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
-}
-
-// duration is d without its empty minutes and seconds: 15m, not 15m0s.
-func duration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }

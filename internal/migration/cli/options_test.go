@@ -338,17 +338,6 @@ func TestVersionAndCompletion(t *testing.T) {
 	}
 }
 
-func TestDuration(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0s", 30 * time.Second: "30s", 15 * time.Minute: "15m", 90 * time.Second: "1m30s", time.Hour: "1h",
-		10 * time.Hour: "10h", time.Hour + 10*time.Minute: "1h10m", time.Hour + time.Second: "1h0m1s", 1500 * time.Millisecond: "1.5s",
-	} {
-		if got := duration(d); got != want {
-			t.Errorf("duration(%d) is %q, want %q", d, got, want)
-		}
-	}
-}
-
 func TestHelmTimeout(t *testing.T) {
 	for _, tc := range []struct {
 		reason string

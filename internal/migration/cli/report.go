@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -21,7 +22,7 @@ import (
 // Meaning explains one exit code.
 func Meaning(code int) string {
 	if code > migration.ExitSignal {
-		name := signalName(syscall.Signal(code - migration.ExitSignal))
+		name := frame.SignalName(syscall.Signal(code - migration.ExitSignal))
 		return fmt.Sprintf("interrupted by %s; the next run continues", cmp.Or(name, "a signal"))
 	}
 	return migration.ExitCodeOf(code).Meaning
@@ -59,21 +60,6 @@ func writeYAML(w io.Writer, r *migration.Report) error {
 	}
 	_, err = w.Write(text)
 	return err
-}
-
-// clusterName names a cluster and the account for people.
-func clusterName(server, context, user string) string {
-	var about []string
-	if context != "" {
-		about = append(about, "context "+context)
-	}
-	if user != "" {
-		about = append(about, "user "+user)
-	}
-	if len(about) == 0 {
-		return server
-	}
-	return fmt.Sprintf("%s (%s)", server, strings.Join(about, ", "))
 }
 
 // ExitLines tell what an exit code means, and what explains it. A command is not wrapped.
@@ -179,7 +165,7 @@ func writeChanges(b *bufio.Writer, r *migration.Report) {
 			if c.Seconds > 0 {
 				took = fmt.Sprintf("%.1f s", c.Seconds)
 			}
-			fmt.Fprintln(table, strings.TrimRight(fmt.Sprintf("  %s\t%s %s\t%s\t%s", c.Result, c.Verb, nameOf(c), took, oneLine(c.Message)), "\t"))
+			fmt.Fprintln(table, strings.TrimRight(fmt.Sprintf("  %s\t%s %s\t%s\t%s", c.Result, c.Verb, nameOf(c), took, frame.OneLine(c.Message)), "\t"))
 		}
 	}
 	_ = table.Flush() // b keeps its own errors
@@ -189,9 +175,6 @@ func writeChanges(b *bufio.Writer, r *migration.Report) {
 func nameOf(c *migration.ChangeReport) string {
 	return migration.Ref{Resource: migration.Resource{Kind: c.Kind}, Namespace: c.Namespace, Name: c.Name}.String()
 }
-
-// oneLine keeps a message within its row.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 type severityGroup struct {
 	severity migration.Severity
@@ -248,7 +231,7 @@ func writePlanned(b *bufio.Writer, r *migration.Report) error {
 		}
 		fmt.Fprintln(b)
 		if c.Message != "" {
-			fmt.Fprintf(b, "   %s\n", oneLine(c.Message))
+			fmt.Fprintf(b, "   %s\n", frame.OneLine(c.Message))
 		}
 		if c.Replaces != nil {
 			writeReplacement(b, c.Replaces)

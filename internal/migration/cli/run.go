@@ -16,19 +16,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"os/signal"
-	"runtime/debug"
-	"runtime/metrics"
 	"strings"
 	"syscall"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/term"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/statusline"
 	"github.com/kyma-project/eventmesh-migration/internal/version"
@@ -37,90 +34,25 @@ import (
 )
 
 // IO is all that a process uses, except the API server.
-type IO struct {
-	// Args are the command line's, without the name of the program.
-	Args []string
-	// Env looks up a variable, "" if it is not set.
-	Env            func(string) string
-	Stdout, Stderr io.Writer
-}
+type IO = frame.IO
 
 // OS returns the IO of this process.
-func OS() IO {
-	return IO{Args: os.Args[1:], Env: os.Getenv, Stdout: os.Stdout, Stderr: os.Stderr}
-}
-
-// memoryLimit is where the garbage collector starts to work harder. A pod of
-// 64 MiB has to hold the heap, the pages of the binary in use, and the stacks;
-// by its default rule the collector lets the heap double between two cycles,
-// and a list of a few thousand objects would peak above that. The limit is raised
-// for a larger cluster: see raiseMemoryLimit.
-const memoryLimit = 40 << 20
-
-// belowLimit is how far the heap may grow between two cycles of the collector, in percent of what
-// is in use, as long as it is below memoryLimit: a run of 500 Subscriptions took some 6 % longer
-// with Go's own 100.
-const belowLimit = 400
+func OS() IO { return frame.OS() }
 
 // Run executes the job as the command line says, and returns the exit code of
 // the process. It is to be called once in a process.
 func Run(job migration.Job, streams IO) int {
-	defer BoundMemory()()
+	defer frame.BoundMemory()()
 	p := &process{
 		IO:             streams,
 		job:            job,
 		newEngine:      realEngine,
 		inCluster:      rest.InClusterConfig,
-		isTerminal:     isTerminal,
+		isTerminal:     frame.IsTerminal,
 		terminationLog: terminationLog,
 	}
 	return p.main()
 }
-
-// BoundMemory makes the garbage collector work harder than by its default rule when the heap is not
-// small any more, until the returned function is called. What GOMEMLIMIT and GOGC say is the user's
-// choice, and stays. It is to be called once in a process.
-func BoundMemory() (stop func()) {
-	// A negative limit only asks; MaxInt64 says that GOMEMLIMIT set none.
-	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
-		return func() {}
-	}
-	debug.SetMemoryLimit(memoryLimit)
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(belowLimit)
-	}
-	return raiseMemoryLimit()
-}
-
-// raiseMemoryLimit keeps the memory limit a quarter above what is in use, until the
-// returned function is called. Near the limit, or above it, the collector would take
-// half of the processor's time.
-func raiseMemoryLimit() (stop func()) {
-	done := make(chan struct{})
-	go func() {
-		limit := int64(memoryLimit)
-		ticker := time.NewTicker(250 * time.Millisecond)
-		defer ticker.Stop()
-		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-		for {
-			select {
-			case <-done:
-				return
-			case <-ticker.C:
-			}
-			metrics.Read(live)
-			used := int64(live[0].Value.Uint64())
-			if needed := used + used/4 + otherMemory; needed > limit {
-				limit = needed
-				debug.SetMemoryLimit(limit)
-			}
-		}
-	}()
-	return func() { close(done) }
-}
-
-// otherMemory is what the Go runtime takes in addition to the heap: stacks and its own data.
-const otherMemory = 8 << 20
 
 // runner is what a process asks of *engine.Engine.
 type runner interface {
@@ -136,11 +68,6 @@ func realEngine(cfg *rest.Config, o engine.Options) (runner, error) {
 		return nil, err
 	}
 	return e, nil
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // process is one execution of a job. The functions are those a test replaces.
@@ -174,7 +101,7 @@ func (p *process) main() int {
 	})
 	// nil would make cobra look at os.Args.
 	root.SetArgs(append([]string{}, p.Args...))
-	PlainDescriptions(root, p.Args)
+	frame.PlainDescriptions(root, p.Args)
 	if err := root.Execute(); err != nil {
 		return p.refuse(p.job.Name(), err)
 	}
@@ -183,12 +110,7 @@ func (p *process) main() int {
 
 // refuse tells what is wrong with how the process was called.
 func (p *process) refuse(name string, err error) int {
-	var usage *usageError
-	if !errors.As(err, &usage) {
-		usage = &usageError{problems: []string{err.Error()}}
-	}
-	text := usage.text(name)
-	fmt.Fprint(p.Stderr, text)
+	text := frame.Refuse(p.Stderr, name, err)
 	// In a Job whose arguments are wrong, this is where people look first. It
 	// was said on stderr: that it cannot be said here as well is no news.
 	_ = terminate(p.terminationLog, text)
@@ -211,13 +133,12 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 		// in the middle of a write. A plan may: `plan | head`.
 		signal.Ignore(syscall.SIGPIPE)
 	}
-	terminal := p.isTerminal(p.Stderr)
-	smart := terminal && p.Env("TERM") != "" && p.Env("TERM") != "dumb"
-	out := statusline.New(p.Stderr, smart && !cl.logJSON(terminal))
-	log := newLogger(out, logSettings{json: cl.logJSON(terminal), level: cl.logLevel, color: smart && p.Env("NO_COLOR") == "" && !cl.noColor})
+	settings := cl.log.Settings(p.Stderr, p.Env, p.isTerminal)
+	out := statusline.New(p.Stderr, frame.Smart(p.Stderr, p.Env, p.isTerminal) && !settings.JSON)
+	log := frame.NewLogger(out, settings)
 	ours := log.With(zap.String("job", p.job.Name())) // the engine adds the job itself
 	// Not undone at the end: watches that are ending may still log.
-	klogTo(ours)
+	frame.KlogTo(ours)
 
 	o := cl.engineOptions()
 	o.Log, o.Identity, o.Version, o.Undo = log, identity(), version.String(), cl.undo
@@ -281,7 +202,7 @@ func (p *process) write(r *migration.Report, cl *commandLine) error {
 	case outputYAML:
 		return writeYAML(p.Stdout, r)
 	case outputName:
-		return present.WriteNames(p.Stdout, present.Changed(r))
+		return frame.WriteNames(p.Stdout, present.Changed(r))
 	case outputWide:
 		return WriteWide(p.Stdout, r)
 	}
@@ -297,7 +218,7 @@ func (p *process) write(r *migration.Report, cl *commandLine) error {
 	case p.context != "" && r.Command != cmdCreateStateNamespace:
 		o.Next = present.Next(present.StateOfJob(r, caller))
 	}
-	_, err := io.WriteString(p.Stdout, Text(r, clusterName(r.Server, r.Context, p.user), o))
+	_, err := io.WriteString(p.Stdout, Text(r, frame.ClusterName(r.Server, r.Context, p.user), o))
 	return err
 }
 
@@ -307,9 +228,9 @@ const logWidth = 4096
 // width of stdout: that of the terminal, or one for files and pipes.
 func (p *process) width() int {
 	if !p.isTerminal(p.Stdout) {
-		return present.DefaultWidth
+		return frame.DefaultWidth
 	}
-	return statusline.Width(p.Stdout)
+	return frame.Width(p.Stdout)
 }
 
 // broken makes a report for work that ended without one.
@@ -318,13 +239,13 @@ func (p *process) broken(verb string, started time.Time, err error, log *zap.Log
 		Job: p.job.Name(), Command: verb, StartedAt: started, Seconds: time.Since(started).Seconds(),
 		Result: migration.PartlyRestored, Message: err.Error(),
 	}
-	var second *secondSignalError
-	var crash *panicError
+	var second *frame.SecondSignalError
+	var crash *frame.PanicError
 	switch {
 	case errors.As(err, &second):
-		r.Result, r.Signal = migration.Interrupted, int(second.signal)
+		r.Result, r.Signal = migration.Interrupted, int(second.Signal)
 	case errors.As(err, &crash):
-		log.Error("this is a bug", zap.String("panic", fmt.Sprint(crash.value)), zap.ByteString("stack", crash.stack))
+		log.Error("this is a bug", zap.String("panic", fmt.Sprint(crash.Value)), zap.ByteString("stack", crash.Stack))
 	}
 	if verb == cmdPlan && r.Result != migration.Interrupted {
 		r.Result = migration.FailedResult
@@ -357,7 +278,7 @@ func intro(verb string, job migration.Job, o *options) string {
 		return what + " This only shows the changes, and writes nothing"
 	case cmdUndo:
 		return what + fmt.Sprintf(" This undoes the last run, except objects that were edited since or carry live events."+
-			" Time limit %s", duration(o.timeout))
+			" Time limit %s", frame.Duration(o.timeout))
 	}
 	otherwise := "roll back"
 	if o.onFailure == onFailureLeave {
@@ -365,7 +286,7 @@ func intro(verb string, job migration.Job, o *options) string {
 	}
 	return what + fmt.Sprintf(" Time limit %s; if it fails, %s more to %s."+
 		" As a hook it needs \"helm upgrade --timeout %s\" or more. If Helm gives up earlier, this Job continues: wait until it has ended, then upgrade again",
-		duration(o.timeout), duration(o.rollbackTimeout), otherwise, helmTimeout(o))
+		frame.Duration(o.timeout), frame.Duration(o.rollbackTimeout), otherwise, helmTimeout(o))
 }
 
 // grant is the command that prints a Role for the account of a person. That of a Pod has the

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 // child is a job in a process of its own.
 func child(behaviour string) int {
 	p := &process{
-		IO: OS(), job: newFakeJob(), isTerminal: isTerminal, inCluster: rest.InClusterConfig, terminationLog: os.DevNull + "/none",
+		IO: OS(), job: newFakeJob(), isTerminal: frame.IsTerminal, inCluster: rest.InClusterConfig, terminationLog: os.DevNull + "/none",
 	}
 	p.newEngine = func(_ *rest.Config, o engine.Options) (runner, error) {
 		return &fakeEngine{do: func(ctx context.Context, command string, _ migration.Job) *migration.Report {
@@ -228,7 +229,7 @@ func TestMemoryLimit(t *testing.T) {
 		reason    string
 		set, want int64
 	}{
-		{"no limit is set, ours is", math.MaxInt64, memoryLimit},
+		{"no limit is set, ours is", math.MaxInt64, frame.MemoryLimit},
 		{"GOMEMLIMIT is the user's choice", 100 << 20, 100 << 20},
 	} {
 		debug.SetMemoryLimit(tc.set)

@@ -1,11 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/statusline"
 	"github.com/kyma-project/eventmesh-migration/internal/version"
@@ -72,7 +72,7 @@ func NewTool(name string, streams IO, jobs ...migration.Job) *Tool {
 		})
 	}
 	return &Tool{IO: streams, cl: cl, jobs: jobs, p: &process{
-		IO: streams, job: program(name), newEngine: realEngine, inCluster: rest.InClusterConfig, isTerminal: isTerminal, terminationLog: terminationLog,
+		IO: streams, job: program(name), newEngine: realEngine, inCluster: rest.InClusterConfig, isTerminal: frame.IsTerminal, terminationLog: terminationLog,
 	}}
 }
 
@@ -110,7 +110,7 @@ func (t *Tool) flags(titles ...string) *pflag.FlagSet {
 }
 
 // Usage is an error of how the program was called; every problem is told.
-func Usage(problems ...string) error { return &usageError{problems: problems} }
+func Usage(problems ...string) error { return frame.Usage(problems...) }
 
 // Refuse tells what is wrong with how the program was called, under the name that a person
 // has typed, and returns the exit code.
@@ -153,29 +153,43 @@ func (t *Tool) Connect() (*Connection, error) {
 	o := &t.cl.options
 	cfg, source, err := t.p.connect(o)
 	if err != nil {
-		return nil, &usageError{problems: []string{err.Error()}}
+		return nil, Usage(err.Error())
 	}
 	if cfg.QPS > 0 {
 		// One limit for all engines together.
 		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, cfg.Burst)
 	}
-	terminal := t.p.isTerminal(t.Stderr)
-	smart := func(w io.Writer) bool { return t.p.isTerminal(w) && t.Env("TERM") != "" && t.Env("TERM") != "dumb" }
+	settings := o.log.Settings(t.Stderr, t.Env, t.p.isTerminal)
 	c := &Connection{
-		Config: cfg, Source: source, Context: t.p.context, User: t.p.user, Options: o.engineOptions(), p: t.p,
-		Status: statusline.New(t.Stderr, smart(t.Stderr) && !o.logJSON(terminal)),
-		Color:  smart(t.Stdout) && t.Env("NO_COLOR") == "" && !o.noColor,
+		Config: cfg, Source: source, Context: t.p.context, User: t.p.user, Options: o.engineOptions(), p: t.p, json: settings.JSON,
+		Status: statusline.New(t.Stderr, frame.Smart(t.Stderr, t.Env, t.p.isTerminal) && !settings.JSON),
+		Color:  o.log.Color(t.Stdout, t.Env, t.p.isTerminal),
 	}
-	c.json = o.logJSON(terminal)
-	c.Log = newLogger(c.Status, logSettings{json: o.logJSON(terminal), level: o.logLevel, color: smart(t.Stderr) && t.Env("NO_COLOR") == "" && !o.noColor})
-	klogTo(c.Log)
+	c.Log = frame.NewLogger(c.Status, settings)
+	frame.KlogTo(c.Log)
 	c.Options.Log, c.Options.Identity, c.Options.Version, c.Options.Undo = c.Log, identity(), version.String(), t.cl.undo
 	c.Options.User, c.Options.Host, c.Options.Grant = c.User, host(), t.p.grant()
 	return c, nil
 }
 
 // Cluster names the cluster and the account for people.
-func (c *Connection) Cluster() string { return clusterName(c.Config.Host, c.Context, c.User) }
+func (c *Connection) Cluster() string { return frame.ClusterName(c.Config.Host, c.Context, c.User) }
+
+// Reach asks the API server once whether it answers to this account, before any job does. Its
+// error is one message with one action. The server also says who the user is, if it can. In a
+// Pod it asks nothing: nobody waits, and the jobs wait longer for a server that restarts.
+func (c *Connection) Reach(ctx context.Context) error {
+	if c.Context == "" {
+		return nil
+	}
+	user, err := frame.Reach(ctx, c.Config, c.Status)
+	if err != nil {
+		return err
+	}
+	c.User = cmp.Or(user, c.User)
+	c.Options.User = c.User
+	return nil
+}
 
 // Announce names the cluster on stderr before anything is done. A log for machines has it
 // as a line of its own.
@@ -200,12 +214,7 @@ func (t *Tool) Asks(in io.Reader) bool {
 // Quiet raises the level of the log, for commands that only read: lines that say
 // what was done are of no use there.
 func (c *Connection) Quiet() {
-	// With debug, all lines are wanted. Above info it is quiet already, and zap complains on stderr
-	// about a lower level.
-	if core := c.Log.Core(); core.Enabled(zap.DebugLevel) || !core.Enabled(zap.InfoLevel) {
-		return
-	}
-	c.Log = c.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))
+	c.Log = frame.Quieter(c.Log)
 	c.Options.Log = c.Log
 }
 
@@ -221,12 +230,12 @@ func (c *Connection) Supervise(writes bool, work func(context.Context)) (code in
 		return nil
 	})
 	c.Status.Close()
-	var second *secondSignalError
+	var second *frame.SecondSignalError
 	switch {
 	case err == nil:
 		return migration.ExitOK, nil
 	case errors.As(err, &second):
-		return migration.ExitSignal + int(second.signal), err
+		return migration.ExitSignal + int(second.Signal), err
 	default:
 		return migration.ExitPartlyRestored, err
 	}
@@ -248,13 +257,7 @@ func ExitCodes() string {
 }
 
 // Contexts are those of the kubeconfig that the flags name; nil if it cannot be read.
-func (t *Tool) Contexts() []string {
-	config, err := (&clientcmd.ClientConfigLoadingRules{Precedence: existing(kubeconfigs(&t.cl.options, t.Env))}).Load()
-	if err != nil {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(config.Contexts))
-}
+func (t *Tool) Contexts() []string { return t.cl.place.Contexts(t.Env) }
 
 // Timeout is the limit of the work.
 func (t *Tool) Timeout() time.Duration { return t.cl.timeout }

@@ -1,15 +1,9 @@
 package present
 
-import (
-	"strings"
+import "github.com/kyma-project/eventmesh-migration/internal/frame"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-)
-
-// Flag is a flag as it was given: a list counts once, its values separated by commas.
-type Flag struct{ Name, Value string }
-
-func (f Flag) word() string { return "--" + f.Name + "=" + f.Value }
+// Flag is a flag as it was given.
+type Flag = frame.Flag
 
 // Caller is how the program was called.
 type Caller struct {
@@ -23,17 +17,13 @@ type Caller struct {
 
 // line returns a command line of the program, with the flags of the cluster.
 func (c Caller) line(words ...string) string {
-	all := append(strings.Fields(c.Program), words...)
-	for _, f := range c.Cluster {
-		all = append(all, f.word())
-	}
-	return migration.CommandLine(all...)
+	return frame.Line(c.Program, words, c.Cluster)
 }
 
 // work is line for plan, run and undo.
 func (c Caller) work(words ...string) string {
 	for _, f := range c.Work {
-		words = append(words, f.word())
+		words = append(words, f.Word())
 	}
 	return c.line(words...)
 }
@@ -46,21 +36,6 @@ func (c Caller) Explain(id string) string { return c.Program + " explain " + id 
 
 // Complete adds the flags of the cluster to a command of a finding, which knows only its
 // object. A flag that the command has already is not added.
-func (c Caller) Complete(command string) string {
-	var known func(flag string) bool
-	switch name, _, _ := strings.Cut(command, " "); name {
-	case "eventmesh-migrate":
-		command = c.Program + strings.TrimPrefix(command, name)
-		known = func(string) bool { return true }
-	case "kubectl":
-		known = func(flag string) bool { return flag == "context" || flag == "kubeconfig" }
-	default:
-		return command
-	}
-	for _, f := range c.Cluster {
-		if known(f.Name) && !strings.Contains(command, " --"+f.Name) {
-			command += " " + migration.ShellQuote(f.word())
-		}
-	}
-	return command
+func (c Caller) Complete(line string) string {
+	return frame.Complete(line, "eventmesh-migrate", c.Program, c.Cluster)
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -79,14 +80,14 @@ func Groups(findings []Finding) []Group {
 		if !known {
 			i = len(groups)
 			at[k] = i
-			groups = append(groups, Group{Severity: f.Severity, ID: f.ID, Problem: oneLine(f.Problem), Command: f.Command, Note: f.Note})
+			groups = append(groups, Group{Severity: f.Severity, ID: f.ID, Problem: frame.OneLine(f.Problem), Command: f.Command, Note: f.Note})
 		}
 		g := &groups[i]
 		g.Count++
 		if f.Object != "" && !slices.Contains(g.Objects[max(0, len(g.Objects)-1):], f.Object) {
 			g.Objects = append(g.Objects, f.Object)
 		}
-		if !g.general && g.Problem != oneLine(f.Problem) {
+		if !g.general && g.Problem != frame.OneLine(f.Problem) {
 			g.general = true
 			g.Problem = Kind(g.Problem, strings.Join(g.Objects[:min(1, len(g.Objects))], ""))
 		}
@@ -111,7 +112,7 @@ var verbs = regexp.MustCompile(` (a|an|and|are|as|at|because|but|can|cannot|carr
 // Kind is a problem without the names and numbers in it, so that two objects with one
 // problem can be told together.
 func Kind(problem, object string) string {
-	problem = oneLine(problem)
+	problem = frame.OneLine(problem)
 	if _, path, found := strings.Cut(object, " "); found {
 		problem = without(problem, path)
 		if namespace, name, both := strings.Cut(path, "/"); both {
@@ -177,5 +178,3 @@ func some(objects []string) string {
 	}
 	return text
 }
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

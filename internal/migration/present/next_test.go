@@ -101,7 +101,7 @@ func TestNext(t *testing.T) {
 }
 
 func TestFlagsAreRepeated(t *testing.T) {
-	c := Caller{Program: "kubectl eventmesh-migrate", Cluster: []Flag{{"context", "my prod"}, {"state-namespace", "state"}}, Work: []Flag{{"httpsource-sync.on-helm2-conflict", "create"}}}
+	c := Caller{Program: "kubectl eventmesh-migrate", Cluster: []Flag{{Name: "context", Value: "my prod"}, {Name: "state-namespace", Value: "state"}}, Work: []Flag{{Name: "httpsource-sync.on-helm2-conflict", Value: "create"}}}
 	for _, tc := range []struct{ reason, got, want string }{
 		{"settings of jobs are for work", c.work("run"), "kubectl eventmesh-migrate run --httpsource-sync.on-helm2-conflict=create '--context=my prod' --state-namespace=state"},
 		{"and not for verify", c.line("verify"), "kubectl eventmesh-migrate verify '--context=my prod' --state-namespace=state"},

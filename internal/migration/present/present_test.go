@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -33,7 +34,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-var prod = Caller{Program: "eventmesh-migrate", Cluster: []Flag{{"context", "prod"}}}
+var prod = Caller{Program: "eventmesh-migrate", Cluster: []Flag{{Name: "context", Value: "prod"}}}
 
 func change(verb migration.Verb, kind, namespace, name, result string) migration.ChangeReport {
 	groups := map[string]string{"HTTPSource": "sources.kyma-project.io/v1alpha1", "Trigger": "eventing.knative.dev/v1", "Broker": "eventing.knative.dev/v1", "Namespace": "v1"}
@@ -110,7 +111,7 @@ func TestPlanFitsTheScreen(t *testing.T) {
 			t.Errorf("%s: %d lines, want at most %d", tc.name, lines, tc.lines)
 		}
 		for line := range strings.Lines(got) {
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > DefaultWidth && !strings.Contains(line, "eventmesh-migrate ") {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > frame.DefaultWidth && !strings.Contains(line, "eventmesh-migrate ") {
 				t.Errorf("%s: a line of %d columns: %s", tc.name, n, line)
 			}
 		}
@@ -211,20 +212,6 @@ func TestKind(t *testing.T) {
 		if Kind(tc.a, "") == Kind(tc.b, "") {
 			t.Errorf("%s: %q is told as %q", tc.reason, tc.a, tc.b)
 		}
-	}
-}
-
-func TestTableFits(t *testing.T) {
-	rows := [][]string{{"NAME", "PHASE", "NEEDED", "WHY"}, {"serviceinstance-recreate", "pre,post", "not-needed", strings.Repeat("very long ", 40)}}
-	for _, width := range []int{200, 80, 50} {
-		for _, line := range Table(rows, width) {
-			if n := utf8.RuneCountInString(line); n > width {
-				t.Errorf("width %d: a line of %d columns: %s", width, n, line)
-			}
-		}
-	}
-	if lines := Table(rows[:1], 80); lines[0] != "NAME   PHASE   NEEDED   WHY" {
-		t.Errorf("a narrow table: %q", lines[0])
 	}
 }
 

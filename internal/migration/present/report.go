@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -69,7 +70,7 @@ func Findings(head []string, findings []Finding, o Options) string {
 
 func (o Options) complete() Options {
 	if o.Width <= 0 {
-		o.Width = DefaultWidth
+		o.Width = frame.DefaultWidth
 	}
 	if o.Lines <= 0 {
 		o.Lines = DefaultLines
@@ -112,7 +113,7 @@ func (r *Report) jobs(width int) []string {
 	lines := aligned(rows, width)
 	idle = slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(idle))), func(name string) bool { return first[name] != nil })
 	if len(idle) > 0 {
-		lines = append(lines, indented("Nothing to do: "+strings.Join(idle, ", "), "  ", width, 2)...)
+		lines = append(lines, frame.Indented("Nothing to do: "+strings.Join(idle, ", "), "  ", width, 2)...)
 	}
 	return lines
 }
@@ -126,7 +127,7 @@ func aligned(rows [][3]string, width int) []string {
 	var lines []string
 	for _, row := range rows {
 		first := fmt.Sprintf("  %-*s  %-*s  ", name, row[0], result, row[1])
-		for i, text := range indented(row[2], strings.Repeat(" ", len(first)), width, 3) {
+		for i, text := range frame.Indented(row[2], strings.Repeat(" ", len(first)), width, 3) {
 			if i == 0 {
 				text = first + strings.TrimLeft(text, " ")
 			}
@@ -259,14 +260,14 @@ func assemble(head []string, groups []Group, last []string, o Options) string {
 	var wrapped []string
 	for i, l := range head {
 		if i == 0 {
-			wrapped = append(wrapped, Wrap(l, o.Width)...)
+			wrapped = append(wrapped, frame.Wrap(l, o.Width)...)
 			continue
 		}
 		wrapped = append(wrapped, l)
 	}
 	var end []string
 	for _, l := range last {
-		end = append(end, Wrap(l, o.Width)...)
+		end = append(end, frame.Wrap(l, o.Width)...)
 	}
 	end = append(end, next(o)...)
 	var body []string
@@ -297,7 +298,7 @@ func next(o Options) []string {
 				prefix = ""
 			}
 		}
-		lines = append(lines, Wrap(prefix+s.Note, o.Width)...)
+		lines = append(lines, frame.Wrap(prefix+s.Note, o.Width)...)
 		if s.Command != "" {
 			lines = append(lines, "  "+s.Command)
 		}
@@ -340,7 +341,7 @@ func sections(groups []Group, budget map[migration.Severity]detail, o Options) [
 		}
 	}
 	if short && o.Full != "" {
-		lines = append(lines, Wrap("The full list: "+o.Full, o.Width)...)
+		lines = append(lines, frame.Wrap("The full list: "+o.Full, o.Width)...)
 	}
 	// Errors are the last groups.
 	for i := range groups {
@@ -367,13 +368,13 @@ func (g *Group) lines(d detail, o Options) (lines []string, short bool) {
 		head = migration.Number(g.Count) + " × " + head
 	}
 	most := map[detail]int{line: 1, brief: 1, named: 2, entire: 2, roomier: 3}[d]
-	lines = indented(head, "  ", o.Width, most)
-	short = g.Count > 3 || len(indented(head, "  ", o.Width, 100)) > most
+	lines = frame.Indented(head, "  ", o.Width, most)
+	short = g.Count > 3 || len(frame.Indented(head, "  ", o.Width, 100)) > most
 	if d >= named && !alone && len(g.Objects) > 0 {
-		lines = append(lines, indented(some(g.Objects), "    ", o.Width, 2)...)
+		lines = append(lines, frame.Indented(some(g.Objects), "    ", o.Width, 2)...)
 	}
 	if d >= entire && g.Note != "" {
-		lines = append(lines, indented(g.Note, "    ", o.Width, 3)...)
+		lines = append(lines, frame.Indented(g.Note, "    ", o.Width, 3)...)
 	}
 	if d >= brief && g.Command != "" {
 		lines = append(lines, "    "+o.Caller.Complete(g.Command))
@@ -389,7 +390,7 @@ func onlyIDs(groups []Group, o Options) []string {
 		g := &groups[i]
 		count[g.Severity] += g.Count
 		if g.Severity == migration.Error {
-			ids = append(ids, cmp.Or(g.ID, Fit(g.Problem, 40)))
+			ids = append(ids, cmp.Or(g.ID, frame.Fit(g.Problem, 40)))
 		}
 	}
 	for _, severity := range severities {
@@ -398,9 +399,9 @@ func onlyIDs(groups []Group, o Options) []string {
 		}
 	}
 	lines = append(lines, "", fmt.Sprintf("Errors (%s, %s):", migration.Number(count[migration.Error]), migration.Count(len(ids), "kind")))
-	lines = append(lines, indented(strings.Join(ids, ", "), "  ", o.Width, 100)...)
+	lines = append(lines, frame.Indented(strings.Join(ids, ", "), "  ", o.Width, 100)...)
 	if o.Full != "" {
-		lines = append(lines, Wrap("The full list: "+o.Full, o.Width)...)
+		lines = append(lines, frame.Wrap("The full list: "+o.Full, o.Width)...)
 	}
 	return lines
 }

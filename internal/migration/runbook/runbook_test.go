@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	docs "github.com/kyma-project/eventmesh-migration/docs/migration"
+	"github.com/kyma-project/eventmesh-migration/internal/frame/manual"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -66,11 +67,11 @@ func TestParse(t *testing.T) {
 		"## Findings\n\n| ID | What | Do |\n|---|---|---|\n| <a id=\"x-one\"></a>`one` | It broke. Badly | `fix --it` |\n\n## End\n"
 	got := parse(text)
 	want := []Entry{
-		{ID: "exit-9", Page: page + "exit-9", Section: exitCodes, Summary: "It is over."},
-		{ID: "more", Page: page + "more", Section: topics, Summary: "More"},
-		{ID: "below", Page: page + "below", Section: topics, Summary: "Below"},
+		{ID: "exit-9", Page: page + "exit-9", Section: manual.ExitCodes, Summary: "It is over."},
+		{ID: "more", Page: page + "more", Section: manual.Topics, Summary: "More"},
+		{ID: "below", Page: page + "below", Section: manual.Topics, Summary: "Below"},
 		{ID: "one", Page: page + "x-one", Section: "Findings", Summary: "It broke."},
-		{ID: "end", Page: page + "end", Section: topics, Summary: "End"},
+		{ID: "end", Page: page + "end", Section: manual.Topics, Summary: "End"},
 	}
 	rendered := map[string]string{}
 	for i := range got {

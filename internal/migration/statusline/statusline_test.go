@@ -8,13 +8,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/test/pty"
 )
 
 // drawn waits until the status line is drawn.
 func drawn() {
-	time.Sleep(refresh + time.Millisecond)
+	time.Sleep(frame.StatusRefresh + time.Millisecond)
 	synctest.Wait()
 }
 
@@ -121,7 +122,7 @@ func TestLine(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				screen := pty.NewScreen(tc.width)
 				s := New(screen, true)
-				s.width = func() int { return screen.Width }
+				s.Width = func() int { return screen.Width }
 				time.Sleep(65 * time.Second)
 				tc.do(s)
 				drawn()
@@ -157,16 +158,15 @@ func TestAtAnotherWidth(t *testing.T) {
 				screen := pty.NewScreen(50)
 				screen.Rewraps = tc.rewraps
 				s := New(screen, true)
-				s.width = func() int { return screen.Width }
+				s.Width = func() int { return screen.Width }
 				log := func(line string) {
 					if _, err := s.Write([]byte(line + "\n")); err != nil {
 						t.Fatal(err)
 					}
 				}
 				resize := func(width int) {
-					s.mu.Lock() // for the race detector: the line is drawn by another goroutine
-					defer s.mu.Unlock()
-					screen.Resize(width)
+					// For the race detector: the line is drawn by another goroutine.
+					s.Note(func() { screen.Resize(width) })
 				}
 				s.Job("a").Start(9)
 				s.Job("a").Step(4, 0, engine.Wait{}, "created Hat wardrobe/new in a large wardrobe")

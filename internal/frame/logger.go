@@ -1,4 +1,4 @@
-package cli
+package frame
 
 import (
 	"context"
@@ -15,15 +15,16 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
 
-type logSettings struct {
-	json  bool
-	level string
-	color bool
+// LogSettings say what a log looks like.
+type LogSettings struct {
+	JSON  bool
+	Level string
+	Color bool
 }
 
-// newLogger returns a logger for people or for machines. Every line is written
+// NewLogger returns a logger for people or for machines. Every line is written
 // to w by one call.
-func newLogger(w io.Writer, s logSettings) *zap.Logger {
+func NewLogger(w io.Writer, s LogSettings) *zap.Logger {
 	cfg := zapcore.EncoderConfig{
 		TimeKey:          "time",
 		LevelKey:         "level",
@@ -36,15 +37,15 @@ func newLogger(w io.Writer, s logSettings) *zap.Logger {
 		ConsoleSeparator: "  ",
 	}
 	out := zapcore.AddSync(redacting{w})
-	if s.json {
-		return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(cfg), out, zapLevel(s.level)))
+	if s.JSON {
+		return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(cfg), out, zapLevel(s.Level)))
 	}
 	cfg.EncodeTime = zapcore.TimeEncoderOfLayout(time.TimeOnly)
 	cfg.EncodeLevel = zapcore.CapitalLevelEncoder
-	if s.color {
+	if s.Color {
 		cfg.EncodeLevel = zapcore.CapitalColorLevelEncoder
 	}
-	return zap.New(&console{LevelEnabler: zapLevel(s.level), head: zapcore.NewConsoleEncoder(cfg), out: out})
+	return zap.New(&console{LevelEnabler: zapLevel(s.Level), head: zapcore.NewConsoleEncoder(cfg), out: out})
 }
 
 // redacting leaves out of each line what others must not read: whatever a line quotes,
@@ -59,9 +60,9 @@ func (r redacting) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// klogTo sends what client-go has to say to log, and returns a function that
+// KlogTo sends what client-go has to say to log, and returns a function that
 // ends this.
-func klogTo(log *zap.Logger) func() {
+func KlogTo(log *zap.Logger) func() {
 	clientGo := log.Named("client-go").WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
 		return &muted{c}
 	}))
@@ -115,4 +116,24 @@ func (m *muted) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		}
 	}
 	return m.Core.Write(e, fields)
+}
+
+// zapLevel returns the level that the flag has accepted.
+func zapLevel(word string) zapcore.Level {
+	level, err := zapcore.ParseLevel(word)
+	if err != nil {
+		return zapcore.InfoLevel
+	}
+	return level
+}
+
+// Quieter is a logger for commands that only read: lines that say what was done are of no use
+// there.
+func Quieter(log *zap.Logger) *zap.Logger {
+	// With debug, all lines are wanted. Above info it is quiet already, and zap complains on stderr
+	// about a lower level.
+	if core := log.Core(); core.Enabled(zap.DebugLevel) || !core.Enabled(zap.InfoLevel) {
+		return log
+	}
+	return log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))
 }

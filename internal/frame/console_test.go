@@ -1,4 +1,4 @@
-package cli
+package frame
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 // TestConsoleLinesAreForPeople: a person reads words, not JSON.
 func TestConsoleLinesAreForPeople(t *testing.T) {
 	var out bytes.Buffer
-	log := newLogger(&out, logSettings{level: "info"}).With(zap.String("job", "trigger-sync"))
+	log := NewLogger(&out, LogSettings{Level: "info"}).With(zap.String("job", "trigger-sync"))
 	log.Info("job ended", zap.String("result", "succeeded"), zap.String("reason", ""), zap.Int("exitCode", 4), zap.Float64("seconds", 1.5))
 	log.Warn("retrying", zap.Error(errors.New("connection refused")))
 	log.Debug("not shown")

@@ -1,4 +1,4 @@
-package runbook
+package manual
 
 import (
 	"path"
@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
+	"github.com/kyma-project/eventmesh-migration/internal/frame"
 )
 
 var (
@@ -14,12 +14,13 @@ var (
 	item = regexp.MustCompile(`^( *)([0-9]+\. |- )(.*)$`)
 )
 
-// plain is a text without the signs of Markdown, except those of code.
-func plain(text string) string {
+// Plain is a text without the signs of Markdown, except those of code. dir is the directory of its
+// file in the repository.
+func Plain(text, dir string) string {
 	text = link.ReplaceAllStringFunc(text, func(found string) string {
 		match := link.FindStringSubmatch(found)
 		if file, _, _ := strings.Cut(match[2], "#"); strings.HasSuffix(file, ".md") {
-			return match[1] + " (" + path.Join("docs/migration", file) + ")"
+			return match[1] + " (" + path.Join(dir, file) + ")"
 		}
 		return match[1]
 	})
@@ -30,11 +31,11 @@ func plain(text string) string {
 // command that explains another entry, without its ID.
 func (e Entry) Render(width int, explain string) string {
 	lines := []string{e.ID}
-	if e.Section != exitCodes && e.Section != topics {
-		lines = present.Wrap(e.ID+" ("+e.Section+")", width)
+	if e.Section != ExitCodes && e.Section != Topics {
+		lines = frame.Wrap(e.ID+" ("+e.Section+")", width)
 	}
 	lines = append(lines, "")
-	lines = append(lines, body(strings.Split(e.Text, "\n"), width)...)
+	lines = append(lines, body(strings.Split(e.Text, "\n"), width, path.Dir(e.Page))...)
 	var also []string
 	for _, match := range link.FindAllStringSubmatch(e.Text, -1) {
 		anchor, inside := strings.CutPrefix(match[2], "#")
@@ -51,7 +52,7 @@ func (e Entry) Render(width int, explain string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-func body(source []string, width int) []string {
+func body(source []string, width int, dir string) []string {
 	var out []string
 	blank := func() {
 		if len(out) > 0 && out[len(out)-1] != "" {
@@ -62,7 +63,7 @@ func body(source []string, width int) []string {
 		line := source[i]
 		trimmed := strings.TrimSpace(line)
 		match := item.FindStringSubmatch(line)
-		switch _, title := heading(line); {
+		switch _, title := Heading(line); {
 		case trimmed == "":
 			blank()
 		case title != "":
@@ -73,9 +74,9 @@ func body(source []string, width int) []string {
 				out = append(out, "  "+source[i])
 			}
 		case strings.HasPrefix(trimmed, "|"):
-			head := row(line)
+			head := Row(line)
 			for i += 2; i < len(source) && strings.HasPrefix(source[i], "|"); i++ {
-				out = append(out, cells(head, row(source[i]), width)...)
+				out = append(out, cells(head, Row(source[i]), width, dir)...)
 			}
 			i--
 		default:
@@ -89,7 +90,7 @@ func body(source []string, width int) []string {
 				i++
 				trimmed += " " + strings.TrimSpace(source[i])
 			}
-			for n, text := range present.Wrap(plain(trimmed), width-len(first)) {
+			for n, text := range frame.Wrap(Plain(trimmed, dir), width-len(first)) {
 				if n == 0 {
 					out = append(out, first+text)
 					continue
@@ -107,17 +108,17 @@ func continues(line string) bool {
 }
 
 // cells of a row: the first one, and the others below it.
-func cells(head, row []string, width int) []string {
+func cells(head, row []string, width int, dir string) []string {
 	var out []string
 	for i, cell := range row {
-		cell, indent := plain(anchored.ReplaceAllString(cell, "")), ""
+		cell, indent := Plain(Anchored.ReplaceAllString(cell, ""), dir), ""
 		if i > 0 {
 			indent = "    "
 		}
 		if i > 0 && i < len(head) && len(head) > 2 {
 			cell = head[i] + ": " + cell
 		}
-		for _, text := range present.Wrap(cell, width-len(indent)) {
+		for _, text := range frame.Wrap(cell, width-len(indent)) {
 			out = append(out, indent+text)
 		}
 	}

@@ -1,12 +1,9 @@
-package present
+package frame
 
 import (
 	"strings"
 	"unicode/utf8"
 )
-
-// DefaultWidth is that of an output that is no terminal.
-const DefaultWidth = 80
 
 // Fit cuts a text to the width, with "…" at its end.
 func Fit(text string, width int) string {
@@ -37,8 +34,8 @@ func Wrap(text string, width int) []string {
 	return lines
 }
 
-// indented is a text in at most so many lines, each behind the indent.
-func indented(text, indent string, width, most int) []string {
+// Indented is a text in at most so many lines, each behind the indent.
+func Indented(text, indent string, width, most int) []string {
 	lines := Wrap(text, width-len(indent))
 	if len(lines) > most {
 		lines = append(lines[:most-1], Fit(strings.Join(lines[most-1:], " "), width-len(indent)))
@@ -49,9 +46,9 @@ func indented(text, indent string, width, most int) []string {
 	return lines
 }
 
-// Table lays rows out in columns. What is too wide is cut, the last column first and then the
+// Columns lays rows out in columns. What is too wide is cut, the last column first and then the
 // widest; the columns before it never get narrower than their head.
-func Table(rows [][]string, width int) []string {
+func Columns(rows [][]string, width int) []string {
 	const gap = 3
 	var columns []int
 	for _, row := range rows {
@@ -59,7 +56,7 @@ func Table(rows [][]string, width int) []string {
 			if i == len(columns) {
 				columns = append(columns, 0)
 			}
-			columns[i] = max(columns[i], utf8.RuneCountInString(oneLine(cell)))
+			columns[i] = max(columns[i], utf8.RuneCountInString(OneLine(cell)))
 		}
 	}
 	least := make([]int, len(columns))
@@ -89,7 +86,7 @@ func Table(rows [][]string, width int) []string {
 	for _, row := range rows {
 		var b strings.Builder
 		for i, cell := range row {
-			cell = Fit(oneLine(cell), columns[i])
+			cell = Fit(OneLine(cell), columns[i])
 			b.WriteString(cell)
 			if i < len(row)-1 {
 				b.WriteString(strings.Repeat(" ", columns[i]-utf8.RuneCountInString(cell)+gap))
@@ -106,3 +103,6 @@ func sum(numbers []int) (total int) {
 	}
 	return total
 }
+
+// OneLine is a text without its line breaks.
+func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

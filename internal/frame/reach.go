@@ -1,7 +1,6 @@
-package cli
+package frame
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -19,40 +18,35 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
 
-// reachWithin is how long a person waits until it is clear that the API server cannot be
+// ReachWithin is how long a person waits until it is clear that the API server cannot be
 // reached. slowAfter is when the person is told that it is slow.
 const (
-	reachWithin = 10 * time.Second
+	ReachWithin = 10 * time.Second
 	slowAfter   = 5 * time.Second
 )
 
-// Reach asks the API server once whether it answers to this account, before any job does. Its
-// error is one message with one action. The server also says who the user is, if it can. In a
-// Pod it asks nothing: nobody waits, and the jobs wait longer for a server that restarts.
-func (c *Connection) Reach(ctx context.Context) error {
-	if c.Context == "" {
-		return nil
-	}
+// Reach asks the API server once whether it answers to this account, before anything is done. Its
+// error is one message with one action. The server also says who the user is, if it can: the result
+// is "" if it cannot. What takes long is told on out.
+func Reach(ctx context.Context, cfg *rest.Config, out io.Writer) (user string, err error) {
 	asked := ctx
-	ctx, cancel := context.WithTimeoutCause(asked, reachWithin, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(asked, ReachWithin, errNoAnswer)
 	defer cancel()
 	slow := time.AfterFunc(slowAfter, func() {
-		fmt.Fprintf(c.Status, "the API server has not answered for %s; still waiting\n", duration(slowAfter))
+		fmt.Fprintf(out, "the API server has not answered for %s; still waiting\n", Duration(slowAfter))
 	})
 	defer slow.Stop()
-	problem := unreachable(ctx, c.Config)
+	problem := unreachable(ctx, cfg)
 	if asked.Err() != nil {
-		return context.Cause(asked) // a signal
+		return "", context.Cause(asked) // a signal
 	}
 	if problem != "" {
-		return fmt.Errorf("cannot reach the API server %s: %s", c.Config.Host, problem)
+		return "", fmt.Errorf("cannot reach the API server %s: %s", cfg.Host, problem)
 	}
-	c.User = cmp.Or(k8sutil.WhoAmI(ctx, c.Config), c.User)
-	c.Options.User = c.User
-	return nil
+	return k8sutil.WhoAmI(ctx, cfg), nil
 }
 
-var errNoAnswer = fmt.Errorf("no answer within %s", duration(reachWithin))
+var errNoAnswer = fmt.Errorf("no answer within %s", Duration(ReachWithin))
 
 // unreachable says why the server cannot be used, and what to do; "" if it answers.
 func unreachable(ctx context.Context, cfg *rest.Config) string {
