@@ -67,6 +67,7 @@ var owners = map[string]string{
 	"cmd/eventing-controller":          eventingProduct,
 	"cmd/eventing-manager":             eventingProduct,
 	"cmd/eventing-publisher-proxy":     eventingProduct,
+	"cmd/kubectl-eventing":             eventingProduct,
 	"cmd/internal/nats-server":         eventingProduct,
 	"charts/eventing":                  eventingProduct,
 	"charts/eventing-manager":          eventingProduct,
@@ -80,6 +81,7 @@ var owners = map[string]string{
 	"test/module":                      eventingProduct,
 	"test/integration/eventing":        eventingProduct,
 	"test/integration/eventingmanager": eventingProduct,
+	"test/integration/kubectleventing": eventingProduct,
 
 	"test/e2e/eventing_events_test.go":        eventingProduct,
 	"test/e2e/eventing_nats_soak_test.go":     eventingProduct,
