@@ -43,8 +43,13 @@ type options struct {
 	Out io.Writer
 }
 
-// tool is the command line, which people run on their own machines.
-const tool = "eventmesh-migrate"
+// tool and eventingTool are the command lines, which people run on their own machines.
+const (
+	tool         = "eventmesh-migrate"
+	eventingTool = "kubectl-eventing"
+)
+
+var tools = []string{tool, eventingTool}
 
 // elsewhere are programs that are not directly in cmd/, by name, and their package.
 var elsewhere = map[string]string{"nats-server": "./cmd/internal/nats-server"}
@@ -145,7 +150,7 @@ func build(ctx context.Context, o options) (err error) {
 	}
 	staged := filepath.Join(work, "staged")
 	for _, p := range o.Platforms {
-		of := []string{tool}
+		of := tools
 		if p.OS == "linux" {
 			of = programs
 		}
@@ -235,8 +240,10 @@ func assemble(ctx context.Context, o options, from source, programs []string, st
 		return err
 	}
 	for _, p := range o.Platforms {
-		if err := archive(o, from, p, p.stage(staged), into); err != nil {
-			return fmt.Errorf("cannot archive %s for %s: %w", tool, p, err)
+		for _, program := range tools {
+			if err := archive(o, from, program, p, p.stage(staged), into); err != nil {
+				return fmt.Errorf("cannot archive %s for %s: %w", program, p, err)
+			}
 		}
 	}
 	if err := packageManagers(o, into); err != nil {
@@ -296,27 +303,27 @@ func assemble(ctx context.Context, o options, from source, programs []string, st
 	)
 }
 
-// archiveName is the name of the command line's archive for a platform, without what tells its
+// archiveName is the name of a command line's archive for a platform, without what tells its
 // format.
-func archiveName(version string, p platform) string {
-	return fmt.Sprintf("%s_%s_%s_%s", tool, version, p.OS, p.Architecture)
+func archiveName(program, version string, p platform) string {
+	return fmt.Sprintf("%s_%s_%s_%s", program, version, p.OS, p.Architecture)
 }
 
-// archiveFile is the file of the command line's archive for a platform.
-func archiveFile(version string, p platform) string {
+// archiveFile is the file of a command line's archive for a platform.
+func archiveFile(program, version string, p platform) string {
 	if p.OS == "windows" {
-		return archiveName(version, p) + ".zip"
+		return archiveName(program, version, p) + ".zip"
 	}
-	return archiveName(version, p) + ".tar.gz"
+	return archiveName(program, version, p) + ".tar.gz"
 }
 
-// archive writes the command line with its licences, and the list of its modules.
-func archive(o options, from source, p platform, staged, into string) error {
-	program, err := os.ReadFile(filepath.Join(staged, p.file(tool)))
+// archive writes a command line with its licences, and the list of its modules.
+func archive(o options, from source, name string, p platform, staged, into string) error {
+	program, err := os.ReadFile(filepath.Join(staged, p.file(name)))
 	if err != nil {
 		return err
 	}
-	files, err := tree(filepath.Join(staged, "licenses", tool), "licenses")
+	files, err := tree(filepath.Join(staged, "licenses", name), "licenses")
 	if err != nil {
 		return err
 	}
@@ -325,13 +332,13 @@ func archive(o options, from source, p platform, staged, into string) error {
 		return errors.New("its licences have no LICENSE")
 	}
 	files["LICENSE"] = license
-	files[p.file(tool)] = artifact.File{Content: program, Executable: true}
-	name := archiveName(o.Version, p)
+	files[p.file(name)] = artifact.File{Content: program, Executable: true}
+	packed := archiveName(name, o.Version, p)
 	modules, err := modulesOf(program, o.Version, sum(program), from.Date)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(into, name+".spdx.json"), modules, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(into, packed+".spdx.json"), modules, 0o644); err != nil {
 		return err
 	}
 	if p.OS == "windows" {
@@ -339,7 +346,7 @@ func archive(o options, from source, p platform, staged, into string) error {
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(into, archiveFile(o.Version, p)), raw, 0o644)
+		return os.WriteFile(filepath.Join(into, archiveFile(name, o.Version, p)), raw, 0o644)
 	}
 	raw, err := artifact.Tar(files)
 	if err != nil {
@@ -348,7 +355,7 @@ func archive(o options, from source, p platform, staged, into string) error {
 	if raw, err = artifact.Gzip(raw); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(into, archiveFile(o.Version, p)), raw, 0o644)
+	return os.WriteFile(filepath.Join(into, archiveFile(name, o.Version, p)), raw, 0o644)
 }
 
 // tree returns the files below a folder, with paths below another.

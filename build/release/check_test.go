@@ -49,7 +49,7 @@ func TestReleaseIsReproducible(t *testing.T) {
 	if err := verify(t.Context(), filepath.Join(first, into), &key.PublicKey, t.Output()); err != nil {
 		t.Error(err)
 	}
-	archive, err := os.ReadFile(filepath.Join(first, into, archiveName("9.9.9", platform{runtime.GOOS, runtime.GOARCH})+".tar.gz"))
+	archive, err := os.ReadFile(filepath.Join(first, into, archiveName(tool, "9.9.9", platform{runtime.GOOS, runtime.GOARCH})+".tar.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,20 +14,27 @@ import (
 // TestPackageManagers: krew and Homebrew find each archive of their platforms, with its checksum,
 // and the program in it.
 func TestPackageManagers(t *testing.T) {
+	for _, p := range plugins {
+		t.Run(p.Program, func(t *testing.T) { testPackaged(t, p) })
+	}
+}
+
+func testPackaged(t *testing.T, by plugin) {
+	t.Helper()
 	sums := map[string]string{}
 	for _, p := range made.about.Platforms {
-		file := archiveFile(made.about.Version, p)
+		file := archiveFile(by.Program, made.about.Version, p)
 		raw, err := os.ReadFile(filepath.Join(made.dir, file))
 		if err != nil {
 			t.Fatal(err)
 		}
 		sums[homepage+"/releases/download/v"+made.about.Version+"/"+file] = strings.TrimPrefix(sum(raw), "sha256:")
 	}
-	raw, err := os.ReadFile(filepath.Join(made.dir, krewFile))
+	raw, err := os.ReadFile(filepath.Join(made.dir, by.krewFile()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var plugin struct {
+	var manifest struct {
 		APIVersion, Kind string
 		Metadata         struct{ Name string }
 		Spec             struct {
@@ -38,20 +45,20 @@ func TestPackageManagers(t *testing.T) {
 			}
 		}
 	}
-	if err := yaml.UnmarshalStrict(raw, &plugin); err != nil {
+	if err := yaml.UnmarshalStrict(raw, &manifest); err != nil {
 		t.Fatal(err)
 	}
-	if len(plugin.Spec.Platforms) != len(made.about.Platforms) || plugin.Spec.Version != "v"+made.about.Version || len(plugin.Spec.ShortDescription) > 50 {
-		t.Errorf("%+v", plugin)
+	if len(manifest.Spec.Platforms) != len(made.about.Platforms) || manifest.Spec.Version != "v"+made.about.Version || len(manifest.Spec.ShortDescription) > 50 || manifest.Metadata.Name != by.Name {
+		t.Errorf("%+v", manifest)
 	}
-	for i, p := range plugin.Spec.Platforms {
+	for i, p := range manifest.Spec.Platforms {
 		of := made.about.Platforms[i]
-		if sums[p.URI] == "" || p.SHA256 != sums[p.URI] || p.Selector.MatchLabels["os"] != of.OS || p.Selector.MatchLabels["arch"] != of.Architecture || p.Bin != of.file(tool) {
+		if sums[p.URI] == "" || p.SHA256 != sums[p.URI] || p.Selector.MatchLabels["os"] != of.OS || p.Selector.MatchLabels["arch"] != of.Architecture || p.Bin != of.file(by.Program) {
 			t.Errorf("%+v, %s", p, sums[p.URI])
 		}
 	}
 
-	text, err := os.ReadFile(filepath.Join(made.dir, formulaFile))
+	text, err := os.ReadFile(filepath.Join(made.dir, by.formulaFile()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +79,7 @@ func TestPackageManagers(t *testing.T) {
 	}
 	if _, err := exec.LookPath("ruby"); err != nil {
 		t.Log("ruby is not installed: the syntax of the formula is not checked")
-	} else if out, err := exec.Command("ruby", "-c", filepath.Join(made.dir, formulaFile)).CombinedOutput(); err != nil {
+	} else if out, err := exec.Command("ruby", "-c", filepath.Join(made.dir, by.formulaFile())).CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -94,7 +94,7 @@ func makeFixture(dir, repository string) (fixture, error) {
 	if err != nil {
 		return f, err
 	}
-	programs := append(sorted(wanted), "event-service", tool, "trigger-sync")
+	programs := append(append(sorted(wanted), "event-service", "trigger-sync"), tools...)
 	staged := filepath.Join(dir, "staged")
 	for _, p := range allPlatforms {
 		for _, program := range programs {

@@ -110,7 +110,9 @@ func (v *verifier) folder(dir string) published {
 		return about // what follows would only repeat it
 	}
 	for _, p := range about.Platforms {
-		v.tool(dir, about, p)
+		for _, program := range tools {
+			v.tool(dir, about, program, p)
+		}
 	}
 	for _, chart := range sorted(about.Charts) {
 		if _, ok := sums[chartFile(chart, about.Version)]; !ok {
@@ -165,16 +167,16 @@ func (v *verifier) sums(dir string) map[string]string {
 	return sums
 }
 
-// tool checks that the archive of the command line has a program, and that the list beside it is
+// tool checks that the archive of a command line has a program, and that the list beside it is
 // that of this program.
-func (v *verifier) tool(dir string, about published, p platform) {
-	file := archiveName(about.Version, p)
+func (v *verifier) tool(dir string, about published, name string, p platform) {
+	file := archiveName(name, about.Version, p)
 	list, err := os.ReadFile(filepath.Join(dir, file+".spdx.json"))
 	if err != nil {
 		v.found(file+".spdx.json", "it cannot be read")
 		return
 	}
-	packed, open := archiveFile(about.Version, p), untar
+	packed, open := archiveFile(name, about.Version, p), untar
 	if p.OS == "windows" {
 		open = unzip
 	}
@@ -188,7 +190,7 @@ func (v *verifier) tool(dir string, about published, p platform) {
 		v.found(packed, err.Error())
 		return
 	}
-	program := files[p.file(tool)]
+	program := files[p.file(name)]
 	if modules, err := modulesOf(program, about.Version, sum(program), about.Created); err != nil {
 		v.found(packed, err.Error())
 	} else if !bytes.Equal(modules, list) {
