@@ -1,0 +1,61 @@
+package eventing_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/test/process"
+)
+
+// TestDeadLettersOfPeople: kubectl eventing and the controller understand each other.
+func TestDeadLettersOfPeople(t *testing.T) {
+	r := newRig(t, true)
+	(&meshRig{rig: r}).asInChart()
+	api := newLettersAPI(r)
+	r.subscribe("orders", "a.b", "")
+	r.sinks.Answer("orders", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
+	r.controller("c-0", api.flag(), "--dead-letter-after=0s")
+	r.await("orders", "it is ready", ready)
+	ids := numbers("e", 3)
+	r.publish("a.b", ids...)
+	list := api.awaitLetters(api.config(cluster.Kubeconfig), len(ids))
+	state, err := r.client.Resource(configMaps).Namespace(r.control).Get(t.Context(), backend.Names(backend.DefaultPrefix).ControllerState(), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pin, _, _ := unstructured.NestedString(state.Object, "data", "apiCertificate")
+	called := func(code int, wants []string, args ...string) {
+		t.Helper()
+		p := process.Run(t, process.Program{
+			Binary: process.BuildPlain(t, "./cmd/kubectl-eventing"),
+			Args:   slices.Concat([]string{"dead-letters"}, args, []string{fmt.Sprintf("--controller=https://localhost:%d", api.port), "--controller-certificate=" + pin}),
+			Env:    []string{"KUBECONFIG=" + cluster.Kubeconfig, "PATH=" + os.Getenv("PATH")},
+		})
+		if got := p.Wait(); got != code {
+			t.Errorf("%q: exit code %d, want %d\n%s%s", args, got, code, p.Stdout(), p.Stderr())
+		}
+		for _, want := range wants {
+			if !strings.Contains(strings.Join(strings.Fields(p.Stdout()), " "), want) {
+				t.Errorf("%q: no %q in\n%s", args, want, p.Stdout())
+			}
+		}
+	}
+	namespace := "--namespace=" + r.namespace
+	called(0, []string{r.namespace + "/orders", "the sink answers 404"}, "list", namespace)
+	called(0, []string{"3"}, "list", namespace, "--limit=1", "-o", "wide")
+	called(0, []string{"ce-type: a.b"}, "show", fmt.Sprint(list[0].Sequence), "--payload")
+	called(1, []string{"3 dead letters: 3 refused by their sinks."}, "redeliver", namespace, "--subscription=orders")
+	called(0, []string{"1 dead letter: 1 deleted."}, "delete", namespace, fmt.Sprint(list[0].Sequence), "--yes")
+	r.sinks.Answer("orders", nil)
+	called(0, []string{"2 dead letters: 2 delivered."}, "redeliver", namespace, "--all")
+	called(0, []string{"There is no dead letter"}, "list", namespace)
+	called(0, []string{"There is no dead letter"}, "redeliver", namespace, "--all")
+}
