@@ -107,7 +107,7 @@ Exit codes (` + program + ` explain exit-N says what to do at each):
 	a.cluster = a.clusterFlags()
 	frame.VersionFlag(root, a.Stdout, a.common.About)
 	root.AddCommand(
-		statusCommand(a), subscriptionsCommand(a), deadLettersCommand(a), sendCommand(a),
+		statusCommand(a), subscriptionsCommand(a), deadLettersCommand(a), sendCommand(a), traceCommand(a),
 		explainCommand(a), checkCommand(a), diagnoseCommand(a), versionCommand(a),
 	)
 	a.common.Finish(root)

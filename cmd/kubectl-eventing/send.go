@@ -56,14 +56,21 @@ Exit code 0: it was taken. 1: it was not taken.`,
 			return a.reach(nil, func(ctx context.Context, c *connection) error { return send(ctx, a, c, e, publisher) })
 		},
 	}
+	bindEvent(a, cmd, &e, &data, &file, &publisher)
+	a.flags(cmd, forms, true)
+	return cmd
+}
+
+// bindEvent adds the flags that say what to send.
+func bindEvent(a *app, cmd *cobra.Command, e *remote.Event, data, file, publisher *string) {
 	fs := cmd.Flags()
 	fs.StringVar(&e.Type, "type", "", "`type` of the event. It is needed.")
 	fs.StringVar(&e.Source, "source", "", "`source` of the event. It is needed.")
 	fs.StringVar(&e.ID, "id", "", "`id` of the event. Default: a new one.")
-	fs.StringVarP(&data, "data", "d", "{}", "`data` of the event.")
-	fs.StringVarP(&file, "file", "f", "", "`file` with the data; - for stdin.")
+	fs.StringVarP(data, "data", "d", "{}", "`data` of the event.")
+	fs.StringVarP(file, "file", "f", "", "`file` with the data; - for stdin.")
 	fs.StringVar(&e.ContentType, "content-type", "application/json", "`type` of the data.")
-	fs.StringVar(&publisher, "publisher", "", "`URL` of the publisher, instead of a port-forward.")
+	fs.StringVar(publisher, "publisher", "", "`URL` of the publisher, instead of a port-forward.")
 	_ = fs.MarkHidden("publisher") // the flag exists
 	cmd.MarkFlagsMutuallyExclusive("data", "file")
 	a.common.Checks.Add(cmd, func() (bad []string) {
@@ -74,8 +81,6 @@ Exit code 0: it was taken. 1: it was not taken.`,
 		}
 		return bad
 	})
-	a.flags(cmd, forms, true)
-	return cmd
 }
 
 // dataOf is what --data and --file say.
@@ -100,20 +105,9 @@ func dataOf(a *app, data, file string) ([]byte, error) {
 }
 
 func send(ctx context.Context, a *app, c *connection, e remote.Event, publisher string) error {
-	if publisher == "" {
-		_, home, err := c.Eventings(ctx)
-		if err != nil {
-			return err
-		}
-		pod, err := c.Publisher(ctx, home)
-		if err != nil {
-			return err
-		}
-		address, err := remote.Forward(ctx, c.way.Config, home.Namespace, pod, remote.PublisherPort)
-		if err != nil {
-			return err
-		}
-		publisher = "http://" + address
+	publisher, err := publisherAt(ctx, c, publisher)
+	if err != nil {
+		return err
 	}
 	// Before it is sent: a Subscription that is made meanwhile has not asked for it.
 	all, unknown := c.Subscriptions(ctx, "", now())
@@ -129,6 +123,23 @@ func send(ctx context.Context, a *app, c *connection, e remote.Event, publisher 
 	}
 	wanted := slices.DeleteFunc(all, func(s inspect.Subscription) bool { return !s.Wants(e.Source, e.Type) })
 	return writeSent(a, c, e, answer, wanted, unknown)
+}
+
+// publisherAt is the URL of the publisher, by default at the end of a port-forward.
+func publisherAt(ctx context.Context, c *connection, given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	_, home, err := c.Eventings(ctx)
+	if err != nil {
+		return "", err
+	}
+	pod, err := c.Publisher(ctx, home)
+	if err != nil {
+		return "", err
+	}
+	address, err := remote.Forward(ctx, c.way.Config, home.Namespace, pod, remote.PublisherPort)
+	return "http://" + address, err
 }
 
 func writeSent(a *app, c *connection, e remote.Event, answer *remote.Answer, wanted []inspect.Subscription, unknown error) error {

@@ -3,6 +3,7 @@ package remote
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -271,6 +272,56 @@ func (l *Letters) Work(ctx context.Context, what string, f Filter, each func(Don
 		return nil, context.Cause(ctx)
 	}
 	return nil, &InterruptedError{lines.Err()}
+}
+
+// Delivery is one try to deliver an event.
+type Delivery struct {
+	Namespace    string `json:"namespace"`
+	Subscription string `json:"subscription"`
+	Sink         string `json:"sink"`
+	Type         string `json:"type"`
+	// Stored is when NATS had stored the event, Received when the controller had it, Posted when it
+	// was sent to the sink, and Answered when the sink had answered, or had not.
+	Stored   time.Time `json:"stored"`
+	Received time.Time `json:"received"`
+	Posted   time.Time `json:"posted"`
+	Answered time.Time `json:"answered"`
+	// Try counts from 1. Problem is "" if the sink took the event.
+	Try     uint64 `json:"try"`
+	Answer  string `json:"answer"`
+	Problem string `json:"problem,omitempty"`
+}
+
+// Watch returns the deliveries of an event from now on. The channel is closed when the context ends,
+// or the controller does.
+func (l *Letters) Watch(ctx context.Context, source, id string) (<-chan Delivery, error) {
+	res, err := l.ask(ctx, http.MethodGet, "/v1/deliveries", url.Values{"source": {source}, "id": {id}}, nil)
+	if err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(res.Body)
+	lines.Buffer(nil, mostLine)
+	if !lines.Scan() { // the first line says that it watches
+		_ = res.Body.Close()
+		return nil, fmt.Errorf("the controller does not watch the event: %w", cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
+	}
+	seen := make(chan Delivery)
+	go func() {
+		defer close(seen)
+		defer func() { _ = res.Body.Close() }()
+		for lines.Scan() {
+			var d Delivery
+			if json.Unmarshal(lines.Bytes(), &d) != nil {
+				return
+			}
+			select {
+			case seen <- d:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return seen, nil
 }
 
 func (l *Letters) read(ctx context.Context, path string, query url.Values, into any) error {
