@@ -17,8 +17,9 @@ const dir = "docs/eventing"
 // source is a table, or all sections, of a page.
 type source struct {
 	page, text string
-	// heading of the section with the table; "" means the sections themselves.
-	heading string
+	// heading of the section with the table, whose first head is table; "" means the sections
+	// themselves.
+	heading, table string
 	// section that the entries are listed in.
 	section string
 	// ids makes the IDs of a row from its cells: none if it has no entry.
@@ -34,14 +35,15 @@ var (
 
 // sources are in the order of a list of all entries.
 var sources = []source{
-	{"README.md", docs.README, "Conditions", "Conditions of an Eventing", codeIn(1), 2},
-	{"README.md", docs.README, "States", "States of an Eventing", codeIn(0), 1},
-	{"subscriptions.md", docs.Subscriptions, "Trouble", "Conditions of a Subscription", codeIn(1), 2},
-	{"publisher-proxy.md", docs.Publisher, "Answers", "Answers of the publisher", numbersIn(0), 1},
-	{"kubectl-eventing.md", docs.Kubectl, "Findings of check", "Findings of check", codeIn(0), 1},
-	{"kubectl-eventing.md", docs.Kubectl, "Exit codes", manual.ExitCodes, exitCodeIn(0), 1},
-	{"troubleshooting.md", docs.Troubleshooting, "", manual.Topics, nil, 0},
-	{"dead-letters.md", docs.DeadLetters, "", "Dead letters", nil, 0},
+	{"README.md", docs.README, "Conditions", "Condition", "Conditions of an Eventing", codeIn(1), 2},
+	{"README.md", docs.README, "States", "State", "States of an Eventing", codeIn(0), 1},
+	{"subscriptions.md", docs.Subscriptions, "Trouble", "Condition", "Conditions of a Subscription", codeIn(1), 2},
+	{"subscriptions.md", docs.Subscriptions, "Trouble", "Event", "Events about a Subscription", codeIn(0), 2},
+	{"publisher-proxy.md", docs.Publisher, "Answers", "Status", "Answers of the publisher", numbersIn(0), 1},
+	{"kubectl-eventing.md", docs.Kubectl, "Findings of check", "Finding", "Findings of check", codeIn(0), 1},
+	{"kubectl-eventing.md", docs.Kubectl, "Exit codes", "Exit code", manual.ExitCodes, exitCodeIn(0), 1},
+	{"troubleshooting.md", docs.Troubleshooting, "", "", manual.Topics, nil, 0},
+	{"dead-letters.md", docs.DeadLetters, "", "", "Dead letters", nil, 0},
 }
 
 // codeIn takes the code of a cell as an ID: a reason with spaces gets dashes.
@@ -113,9 +115,7 @@ func (s source) rows() (entries []manual.Entry) {
 	var head, former []string
 	for _, line := range lines {
 		if !strings.HasPrefix(line, "|") {
-			if head != nil {
-				return entries // the first table
-			}
+			head, former = nil, nil
 			continue
 		}
 		cells := manual.Row(line)
@@ -128,7 +128,7 @@ func (s source) rows() (entries []manual.Entry) {
 		case head == nil:
 			head = cells
 			continue
-		case strings.HasPrefix(cells[len(cells)-1], "--"):
+		case head[0] != s.table, strings.HasPrefix(cells[len(cells)-1], "--"):
 			continue
 		}
 		for i := range cells {
@@ -146,7 +146,7 @@ func (s source) rows() (entries []manual.Entry) {
 
 func (s source) entry(id, title string, head, cells []string) manual.Entry {
 	section := s.section
-	if s.about > 1 { // the condition
+	if s.table == "Condition" {
 		section = manual.Plain(strings.ReplaceAll(cells[0], "`", ""), dir)
 	}
 	var text []string

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// reasonsIn are the values of all constants of a file whose names begin with Reason.
+// reasonsIn are the values of all constants of a file whose names begin with Reason or Event.
 func reasonsIn(t *testing.T, file string) (reasons []string) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
@@ -19,10 +19,14 @@ func reasonsIn(t *testing.T, file string) (reasons []string) {
 	}
 	ast.Inspect(parsed, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
-		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Reason") || len(spec.Values) == 0 {
+		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Reason") && !strings.HasPrefix(spec.Names[0].Name, "Event") || len(spec.Values) == 0 {
 			return true
 		}
-		text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+		literal, ok := spec.Values[0].(*ast.BasicLit)
+		if !ok {
+			return true
+		}
+		text, err := strconv.Unquote(literal.Value)
 		if err != nil {
 			t.Fatal(err)
 		}
