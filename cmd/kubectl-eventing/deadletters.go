@@ -113,7 +113,7 @@ func (f *letterFlags) command(a *app, verb string, more ...string) string {
 }
 
 // askLetters asks the controller. If another pod leads by now, that one is asked, once.
-func askLetters(ctx context.Context, a *app, c *connection, f *letterFlags, ask func(context.Context, *remote.Letters) error) error {
+func askLetters(ctx context.Context, c *connection, f *letterFlags, ask func(context.Context, *remote.Letters) error) error {
 	var home inspect.Home
 	once := func() error {
 		api, err := lettersAPI(ctx, c, f, &home)
@@ -176,7 +176,7 @@ name of a dead letter for the other commands. -o wide adds source, sink and time
 			return a.reach(nil, func(ctx context.Context, c *connection) error {
 				var all []remote.Letter
 				total := 0
-				err := askLetters(ctx, a, c, f, func(ctx context.Context, api *remote.Letters) (err error) {
+				err := askLetters(ctx, c, f, func(ctx context.Context, api *remote.Letters) (err error) {
 					all = []remote.Letter{}
 					total, err = api.List(ctx, f.filter, f.limit, func(l remote.Letter) error {
 						all = append(all, l)
@@ -293,7 +293,7 @@ sequence.`,
 			}
 			return a.reach(nil, func(ctx context.Context, c *connection) error {
 				var shown *remote.Shown
-				if err := askLetters(ctx, a, c, f, func(ctx context.Context, api *remote.Letters) (err error) {
+				if err := askLetters(ctx, c, f, func(ctx context.Context, api *remote.Letters) (err error) {
 					shown, err = api.Show(ctx, sequence, payload)
 					return err
 				}); err != nil {
@@ -463,7 +463,7 @@ func (w *working) note(d remote.Done) {
 
 func work(ctx context.Context, a *app, c *connection, f *letterFlags, p *working, yes bool) error {
 	total := len(f.filter.Sequences)
-	if err := askLetters(ctx, a, c, f, func(ctx context.Context, api *remote.Letters) (err error) {
+	if err := askLetters(ctx, c, f, func(ctx context.Context, api *remote.Letters) (err error) {
 		if total == 0 {
 			if total, err = api.List(ctx, f.filter, 1, func(remote.Letter) error { return nil }); err != nil {
 				return err
@@ -491,7 +491,7 @@ func work(ctx context.Context, a *app, c *connection, f *letterFlags, p *working
 	}
 	p.total = total
 	var sum *remote.Summary
-	err := askLetters(ctx, a, c, f, func(ctx context.Context, api *remote.Letters) (err error) {
+	err := askLetters(ctx, c, f, func(ctx context.Context, api *remote.Letters) (err error) {
 		sum, err = api.Work(ctx, p.verb, f.filter, func(d remote.Done) {
 			c.status.Note(func() {}) // begins the drawing
 			p.note(d)
