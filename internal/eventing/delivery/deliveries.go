@@ -53,8 +53,8 @@ type Settings struct {
 	MaxInFlight int
 	// Types is the number of types of the Subscription. 0 is one.
 	Types int
-	// DeadLetterSink is the URL as it is in the Subscription, for its dead letters instead of the one
-	// of Options; "" if it has none.
+	// DeadLetterSink is the URL as it is in the Subscription, for its dead letters instead of the
+	// one of Options; "" if it has none.
 	DeadLetterSink string
 }
 
@@ -189,7 +189,9 @@ func (d *Deliveries) Health(subscription types.NamespacedName) Health {
 	now := time.Now()
 	is := w.health.at(now)
 	if is.Problem != "" {
-		is.Next = w.nextTry(now)
+		w.mu.Lock()
+		is.Next = w.reach.next(w.traces.next(), len(w.busy) > 0, now)
+		w.mu.Unlock()
 	}
 	return is
 }

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"strings"
 	"sync"
 	"time"
 )
@@ -35,6 +36,14 @@ func (h *health) block(id string, since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.blocking = Blocking{ID: shortID(id), Since: since}
+}
+
+// shortID is as much of the id of an event as is told.
+func shortID(id string) string {
+	if len(id) > longestID {
+		id = id[:longestID]
+	}
+	return strings.ToValidUTF8(id, "")
 }
 
 func (h *health) unblock() {

@@ -72,24 +72,19 @@ func (w *worker) numbers(now time.Time, unanswered int, taken uint64) (n Numbers
 	return n
 }
 
-// nextTry is when the sink is asked again; zero if that is not known.
-func (w *worker) nextTry(now time.Time) (next time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.busy) > 0 { // one is being posted, or waits for a slot
-		next = now
-	}
+// traces are of events by their sequences.
+type traces map[uint64]trace
+
+// next is when the first of them comes again; zero without any.
+func (t traces) next() (next time.Time) {
 	first := int64(0)
-	for _, t := range w.traces {
-		if first == 0 || t.next < first {
-			first = t.next
+	for _, of := range t {
+		if first == 0 || of.next < first {
+			first = of.next
 		}
 	}
-	if next.IsZero() && first != 0 {
+	if first != 0 {
 		next = time.Unix(0, first)
-	}
-	if !next.IsZero() && w.reach.failed >= failures && next.Before(w.reach.until) {
-		next = w.reach.until
 	}
 	return next
 }

@@ -137,20 +137,21 @@ func TestNumbersAreOfNow(t *testing.T) {
 		t.Errorf("all three are here: %+v", n)
 	}
 
-	if next := w.nextTry(now); !next.Equal(now) {
+	next := func() time.Time { return w.reach.next(w.traces.next(), len(w.busy) > 0, now) }
+	if next := next(); !next.Equal(now) {
 		t.Errorf("two are being posted, and the next try is at %s", next)
 	}
 	w.reach = reach{failures, now.Add(7 * time.Second)}
-	if next := w.nextTry(now); !next.Equal(now.Add(7 * time.Second)) {
+	if next := next(); !next.Equal(now.Add(7 * time.Second)) {
 		t.Errorf("the sink is left alone, and the next try is at %s", next)
 	}
 	w.reach = reach{}
 	clear(w.busy)
-	if next := w.nextTry(now); !next.Equal(now.Add(time.Minute)) {
+	if next := next(); !next.Equal(now.Add(time.Minute)) {
 		t.Errorf("the next try is at %s", next)
 	}
 	clear(w.traces)
-	if next := w.nextTry(now); !next.IsZero() {
+	if next := next(); !next.IsZero() {
 		t.Errorf("nothing waits here, and the next try is at %s", next)
 	}
 }

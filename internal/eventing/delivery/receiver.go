@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
 )
 
 const (
@@ -87,7 +88,7 @@ type target struct {
 	slots    chan struct{}
 	breaker  *gobreaker.TwoStepCircuitBreaker[struct{}]
 	health   health
-	refusals rarely
+	refusals refusal.Log
 }
 
 // NewReceiver returns a Receiver. It needs Sender, Metrics, Log and Changed of the options.
@@ -276,7 +277,7 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 		r.options.Changed(key, after)
 	}
 	if !o.taken() {
-		t.refusals.log(r.options.Log, "a sink did not take an event, which the mesh or its client sends again", key, header, o)
+		t.refusals.Say(r.options.Log, "a sink did not take an event, which the mesh or its client sends again", refused(key, header, o))
 		done(errors.New(o.problem))
 		return http.StatusBadGateway, o.after
 	}

@@ -15,27 +15,6 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-func TestRarely(t *testing.T) {
-	var r rarely
-	began := time.Date(2026, 11, 28, 1, 0, 0, 0, time.UTC)
-	for i, step := range []struct {
-		at   time.Duration
-		left int
-		may  bool
-	}{
-		{0, 0, true},
-		{time.Second, 0, false},
-		{refusalEvery - 1, 0, false},
-		{refusalEvery, 2, true},
-		{refusalEvery + 1, 0, false},
-		{3 * refusalEvery, 1, true},
-	} {
-		if left, may := r.now(began.Add(step.at)); left != step.left || may != step.may {
-			t.Errorf("step %d: %t after %d, want %t after %d", i, may, left, step.may, step.left)
-		}
-	}
-}
-
 // TestRefusalIsLogged: of hundreds of refused events, one is in the log, with what it takes to find
 // it, and with nothing of its data and of the sink's URL.
 func TestRefusalIsLogged(t *testing.T) {

@@ -99,6 +99,18 @@ func (r *reach) may(posted int, now time.Time) bool {
 	return r.failed < failures || posted == 0 && !now.Before(r.until)
 }
 
+// next is when the sink is asked again, while events come again from a time on, or one is here;
+// zero if that is not known.
+func (r *reach) next(from time.Time, here bool, now time.Time) time.Time {
+	if here {
+		from = now
+	}
+	if !from.IsZero() && r.failed >= failures && from.Before(r.until) {
+		return r.until
+	}
+	return from
+}
+
 // retryAfter reads what a sink asks for: seconds, or a date. 0 if it asks for nothing.
 func retryAfter(header http.Header, now time.Time) time.Duration {
 	text := header.Get("Retry-After")

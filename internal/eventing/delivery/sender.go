@@ -14,6 +14,9 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/post"
 )
 
@@ -116,6 +119,11 @@ type outcome struct {
 }
 
 func (o outcome) taken() bool { return o.problem == "" }
+
+// refused is what the log has of an event that was not taken.
+func refused(of types.NamespacedName, header http.Header, o outcome) refusal.Refusal {
+	return refusal.Refusal{Subscription: of, ID: shortID(header.Get("Ce-Id")), Type: header.Get("Ce-Type"), Answer: o.code, Problem: o.problem}
+}
 
 // send posts an event once, and waits for an answer until limit is over. The header is the caller's
 // again when send returns.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
 )
 
 const (
@@ -50,7 +51,7 @@ type worker struct {
 	duration     prometheus.Observer
 	end          sync.Once
 	health       health
-	refusals     rarely
+	refusals     refusal.Log
 	began        time.Time
 	// sink is where events go, unless refused says why the Subscription may not have it.
 	sink    Sink
@@ -72,7 +73,7 @@ type worker struct {
 	ticking bool
 	// traces are of events that wait in NATS for their next try, by sequence; unanswered is what
 	// NATS says how many they are.
-	traces     map[uint64]trace
+	traces     traces
 	unanswered int
 	// complete says that each event that NATS waits for was seen here: of those that the sink
 	// refused before this process began, NATS sends the last after minutes.
@@ -347,7 +348,7 @@ func (w *worker) deliver(m *nats.Msg) (later bool) {
 	t := w.traces[about.Sequence.Stream]
 	w.mu.Unlock()
 	if !o.taken() {
-		w.refusals.log(w.Log, "a sink did not take an event, which is sent again", w.subscription, header, o, zap.Uint64("try", t.tries(about)))
+		w.refusals.Say(w.Log, "a sink did not take an event, which is sent again", refused(w.subscription, header, o), zap.Uint64("try", t.tries(about)))
 	}
 	if o.taken() || w.overdue(m, time.Now()) && w.giveUp(m, about, header, o) {
 		w.acknowledge(m)
