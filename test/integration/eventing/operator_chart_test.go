@@ -111,8 +111,8 @@ func TestOperatorChart(t *testing.T) {
 		"CustomResourceDefinition eventings.operator.kyma-project.io", "CustomResourceDefinition subscriptions.eventing.kyma-project.io",
 		"Deployment eventing-manager", "NetworkPolicy eventing-controller", "NetworkPolicy eventing-manager", "NetworkPolicy eventing-nats",
 		"NetworkPolicy eventing-publisher-proxy",
-		"Role eventing-controller", "Role eventing-kubectl", "Role eventing-manager", "Role eventing-publisher-proxy", "Role shop:eventing-controller",
-		"RoleBinding eventing-controller", "RoleBinding eventing-manager", "RoleBinding eventing-publisher-proxy", "RoleBinding shop:eventing-controller",
+		"Role eventing-controller", "Role eventing-kubectl", "Role eventing-manager", "Role eventing-publisher-proxy",
+		"RoleBinding eventing-controller", "RoleBinding eventing-manager", "RoleBinding eventing-publisher-proxy",
 		"Service eventing-manager-metrics",
 		"ServiceAccount eventing-controller", "ServiceAccount eventing-manager", "ServiceAccount eventing-publisher-proxy",
 	}
@@ -126,9 +126,6 @@ func TestOperatorChart(t *testing.T) {
 			scope := "shop"
 			if strings.HasPrefix(u.GetKind(), "Cluster") || u.GetKind() == "CustomResourceDefinition" {
 				scope = ""
-			}
-			if u.GetName() == "shop:eventing-controller" && scope != "" {
-				scope = "kube-system" // where the authority of client certificates is
 			}
 			if isOurs || u.GetNamespace() != scope {
 				t.Errorf("%s %s is in namespace %q; the label of a plane, by which the operator deletes: %t", u.GetKind(), u.GetName(), u.GetNamespace(), isOurs)
