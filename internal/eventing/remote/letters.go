@@ -292,8 +292,8 @@ type Delivery struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// Watch returns the deliveries of an event from now on. The channel is closed when the context ends,
-// or the controller does.
+// Watch returns the deliveries of an event from now on. The channel is closed when the context
+// ends, or the controller does.
 func (l *Letters) Watch(ctx context.Context, source, id string) (<-chan Delivery, error) {
 	res, err := l.ask(ctx, http.MethodGet, "/v1/deliveries", url.Values{"source": {source}, "id": {id}}, nil)
 	if err != nil {
