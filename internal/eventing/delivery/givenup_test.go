@@ -25,9 +25,7 @@ import (
 // keeping lets d store dead letters in a stream of this size.
 func keeping(t *testing.T, d *Deliveries, js jetstream.JetStream, size int64) *letters.Store {
 	t.Helper()
-	config := stream.DeadLetters(operatorv1alpha1.BackendConfig{NATSStreamReplicas: 1}, size)
-	config.Storage = jetstream.MemoryStorage
-	if _, err := js.CreateStream(t.Context(), config); err != nil {
+	if _, err := js.CreateStream(t.Context(), stream.DeadLetters(operatorv1alpha1.BackendConfig{NATSStreamReplicas: 1}, size)); err != nil {
 		t.Fatal(err)
 	}
 	store := &letters.Store{JetStream: func() (jetstream.JetStream, error) { return js, nil }}
