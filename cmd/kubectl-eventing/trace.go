@@ -51,7 +51,7 @@ Exit code 0: each sink has taken it. 1: some have not, or the publisher has not.
 				e.ID = uuid.NewString()
 			}
 			return a.reach(nil, func(ctx context.Context, c *connection) error {
-				return askLetters(ctx, a, c, f, func(ctx context.Context, api *remote.Letters) error { return trace(ctx, a, c, api, e, publisher, wait) })
+				return askLetters(ctx, c, f, func(ctx context.Context, api *remote.Letters) error { return trace(ctx, a, c, api, e, publisher, wait) })
 			})
 		},
 	}
