@@ -56,7 +56,10 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, err
 	}
 	o.backend = operatorv1alpha1.BackendType(*sendTo).Canonical()
-	o.server.Metrics = eventservice.Metrics{Prefix: "eventing_publisher", Backend: string(o.backend), Kyma: true}
+	o.server.Metrics = eventservice.Metrics{Prefix: "eventing_publisher", Backend: string(o.backend), Taken: "stored"}
+	if o.backend == operatorv1alpha1.EventMesh {
+		o.server.Metrics.Taken = "delivered"
+	}
 	var err error
 	o.logLevel, err = zapcore.ParseLevel(*level)
 	return o, problems(flags.Args(), o, err)

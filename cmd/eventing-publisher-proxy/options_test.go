@@ -32,7 +32,7 @@ func TestParse(t *testing.T) {
 		{
 			reason: "the mesh needs no files", args: "--namespace=kyma-system --backend=eventmesh",
 			change: func(o *options) {
-				o.backend, o.seedFile, o.caFile, o.server.Metrics.Backend = "EventMesh", "", "", "EventMesh"
+				o.backend, o.seedFile, o.caFile, o.server.Metrics.Backend, o.server.Metrics.Taken = "EventMesh", "", "", "EventMesh", "delivered"
 			},
 		},
 		{reason: "another backend", args: needed + "--backend=Kafka", problem: `--backend "Kafka": use NATS or EventMesh`},
@@ -58,7 +58,7 @@ func TestParse(t *testing.T) {
 		}
 		want := &options{
 			server: eventservice.Options{
-				Routes: eventservice.All, Metrics: eventservice.Metrics{Prefix: "eventing_publisher", Backend: "NATS", Kyma: true}, MaxRequestSize: 1 << 20,
+				Routes: eventservice.All, Metrics: eventservice.Metrics{Prefix: "eventing_publisher", Backend: "NATS", Taken: "stored"}, MaxRequestSize: 1 << 20,
 				RequestTimeout: 10 * time.Second, MaxInFlight: 512, MaxConnections: 1024, ShutdownDelay: 3 * time.Second,
 			},
 			backend: "NATS", namespace: "kyma-system", prefix: "eventing", seedFile: "/seed", caFile: "/ca", port: 8080, metricsPort: 9090,

@@ -1,18 +1,12 @@
 package eventservice
 
 import (
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/kyma-project/eventmesh-migration/internal/labelcap"
 )
-
-// mostEvents bounds how many types of sources the metrics tell apart.
-const mostEvents = 2_000
 
 // kymaMetrics say the same by the names of Kyma's own publisher, so that dashboards and alerts for
 // it go on: eventing-publisher-proxy 1f3a16d, pkg/metrics.
@@ -21,8 +15,13 @@ type kymaMetrics struct {
 	duration  *prometheus.HistogramVec
 	backend   *prometheus.HistogramVec
 	published *prometheus.CounterVec
-	events    *labelcap.Cap
 	to        string
+}
+
+// kymaOutcome are the metrics of one kind of events and one status.
+type kymaOutcome struct {
+	published prometheus.Counter
+	backend   prometheus.Observer
 }
 
 // kymaPaths are the paths of routes, as Kyma's router has them.
@@ -33,7 +32,7 @@ var kymaPaths = map[string]string{
 func newKymaMetrics(registry prometheus.Registerer, to string) *kymaMetrics {
 	request := []string{"code", "method", "path"}
 	m := &kymaMetrics{
-		events: labelcap.New(mostEvents), to: to,
+		to: to,
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventing_epp_requests_total", Help: "Requests answered, as Kyma's own publisher names it.",
 		}, request),
@@ -55,18 +54,29 @@ func newKymaMetrics(registry prometheus.Registerer, to string) *kymaMetrics {
 	return m
 }
 
-func (m *kymaMetrics) answered(route, method string, status int, took time.Duration) {
-	path := kymaPaths[route]
-	if path == "" || method != http.MethodGet && method != http.MethodPost {
-		return // Kyma's router counts what it knows
-	}
-	labels := []string{strconv.Itoa(status), strings.ToLower(method), path}
-	m.requests.WithLabelValues(labels...).Inc()
-	m.duration.WithLabelValues(labels...).Observe(took.Seconds())
+// kymaAnswer are the metrics of one answer.
+type kymaAnswer struct {
+	requests prometheus.Counter
+	duration prometheus.Observer
 }
 
-func (m *kymaMetrics) sent(source, eventType string, status int, took time.Duration) {
-	code, of := strconv.Itoa(status), m.events.Values(eventType, source)
-	m.published.WithLabelValues(of[0], of[1], code).Inc()
-	m.backend.WithLabelValues(code, m.to).Observe(float64(took) / float64(time.Millisecond))
+// answer are the metrics of an answer; nil if Kyma's router does not know the request, and counts
+// it not.
+func (m *kymaMetrics) answer(a answer) *kymaAnswer {
+	path := kymaPaths[a.route]
+	if path == "" || a.method == "" {
+		return nil
+	}
+	labels := []string{strconv.Itoa(a.status), strings.ToLower(a.method), path}
+	return &kymaAnswer{m.requests.WithLabelValues(labels...), m.duration.WithLabelValues(labels...)}
+}
+
+func (m *kymaMetrics) outcome(of kind, code string) kymaOutcome {
+	return kymaOutcome{m.published.WithLabelValues(of.eventType, of.source, code), m.backend.WithLabelValues(code, m.to)}
+}
+
+// count counts an event for which the backend took so long.
+func (o kymaOutcome) count(took time.Duration) {
+	o.published.Inc()
+	o.backend.Observe(float64(took) / float64(time.Millisecond))
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,18 +13,19 @@ import (
 )
 
 // metrics are what Prometheus is told. Labels have few values: a route and not a
-// path, a status, a cause of ours; never what a client sent.
+// path, a status, a cause of ours. What a client sent is in those of eventMetrics, which are bounded.
 type metrics struct {
 	registry    *prometheus.Registry
 	requests    *prometheus.CounterVec
 	duration    *prometheus.HistogramVec
-	backend     prometheus.Histogram
-	refused     *prometheus.CounterVec
-	repeated    prometheus.Counter // only a backend knows it
+	events      *eventMetrics
 	connections prometheus.Counter
 	closed      prometheus.Counter
 	inFlight    prometheus.Gauge
-	kyma        *kymaMetrics // nil: Kyma's publisher is not played
+	kyma        *kymaMetrics // nil for the event-service
+
+	mu      sync.Mutex
+	answers map[answer]*answerMetrics
 }
 
 // buckets of durations: one is half a millisecond on loopback, and ten seconds is
@@ -37,33 +39,27 @@ type Metrics struct {
 	// Backend is the value of the label backend of each metric; "": there is no such label, and the
 	// backend is called the mesh.
 	Backend string
-	// Kyma says the same by the names of Kyma's own publisher, too.
-	Kyma bool
+	// Taken is the result of an event that was taken, in a label. With it, events are told apart by
+	// type and source, and the same is said by the names of Kyma's own publisher, too: always
+	// (docs/decisions/1451-metrics-and-alerts.md). "": neither.
+	Taken string
 }
 
-func newMetrics(named Metrics, taken func() float64) *metrics {
+// newMetrics registers the metrics of a server, and those of its sender if that is a Collector.
+func newMetrics(named Metrics, sender Sender, taken func() float64) *metrics {
 	prefix, backend, help := cmp.Or(named.Prefix, "event_service"), "mesh", "the adapter"
 	var labels prometheus.Labels
 	if named.Backend != "" {
 		backend, help, labels = "backend", "the backend", prometheus.Labels{"backend": named.Backend}
 	}
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
+		registry: prometheus.NewRegistry(), answers: map[answer]*answerMetrics{},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefix + "_requests_total", Help: "Requests answered, by route and status.",
 		}, []string{"route", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: prefix + "_request_duration_seconds", Help: "From the header of a request until its answer is written.", Buckets: buckets,
 		}, []string{"route"}),
-		backend: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: prefix + "_" + backend + "_duration_seconds", Help: "How long " + help + " took for an event, failures included.", Buckets: buckets,
-		}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefix + "_events_refused_total", Help: "Events that were not taken, by cause.",
-		}, []string{"cause"}),
-		repeated: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: prefix + "_events_repeated_total", Help: "Events that the backend had already, and dropped: same source, id, type and data.",
-		}),
 		connections: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: prefix + "_connections_refused_total", Help: "Connections beyond the limit that were answered with 503.",
 		}),
@@ -74,14 +70,19 @@ func newMetrics(named Metrics, taken func() float64) *metrics {
 			Name: prefix + "_events_in_flight", Help: "Events that are being handed to " + help + ".",
 		}),
 	}
-	if named.Backend != "" {
-		prometheus.WrapRegistererWith(labels, m.registry).MustRegister(m.repeated)
-	}
-	if named.Kyma {
+	if named.Taken != "" {
 		m.kyma = newKymaMetrics(m.registry, named.Backend)
 	}
-	prometheus.WrapRegistererWith(labels, m.registry).MustRegister(
-		m.requests, m.duration, m.backend, m.refused, m.connections, m.closed, m.inFlight,
+	took := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: prefix + "_" + backend + "_duration_seconds", Help: "How long " + help + " took for an event, failures included.", Buckets: buckets,
+	})
+	ours := prometheus.WrapRegistererWith(labels, m.registry)
+	m.events = newEventMetrics(named, prefix, ours, took, m.kyma)
+	if more, ok := sender.(prometheus.Collector); ok {
+		ours.MustRegister(more)
+	}
+	ours.MustRegister(
+		m.requests, m.duration, took, m.connections, m.closed, m.inFlight,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: prefix + "_body_bytes", Help: "Memory that request bodies take.",
 		}, taken),
@@ -90,22 +91,48 @@ func newMetrics(named Metrics, taken func() float64) *metrics {
 	return m
 }
 
+// answer is one that a route gave. method is "" if it is none that metrics know: it is the client's.
+type answer struct {
+	route, method string
+	status        int
+}
+
+// answerMetrics are the metrics of one answer, so that none is looked up by its labels for each
+// request.
+type answerMetrics struct {
+	requests prometheus.Counter
+	duration prometheus.Observer
+	kyma     *kymaAnswer // nil: Kyma's publisher would not count it
+}
+
 func (m *metrics) answered(route, method string, status int, took time.Duration) {
-	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
-	m.duration.WithLabelValues(route).Observe(took.Seconds())
-	if m.kyma != nil {
-		m.kyma.answered(route, method, status, took)
+	if method != http.MethodGet && method != http.MethodPost {
+		method = ""
+	}
+	of := m.answer(answer{route, method, status})
+	of.requests.Inc()
+	of.duration.Observe(took.Seconds())
+	if of.kyma != nil {
+		of.kyma.requests.Inc()
+		of.kyma.duration.Observe(took.Seconds())
 	}
 }
 
-// sent notes an event that the backend was given.
-func (m *metrics) sent(source, eventType string, status int, took time.Duration) {
-	m.backend.Observe(took.Seconds())
-	if m.kyma != nil {
-		m.kyma.sent(source, eventType, status, took)
+func (m *metrics) answer(a answer) *answerMetrics {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	of := m.answers[a]
+	if of == nil {
+		of = &answerMetrics{requests: m.requests.WithLabelValues(a.route, strconv.Itoa(a.status)), duration: m.duration.WithLabelValues(a.route)}
+		if m.kyma != nil {
+			of.kyma = m.kyma.answer(a)
+		}
+		m.answers[a] = of
 	}
+	return of
 }
 
 func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
+	// Only OpenMetrics has exemplars. Prometheus asks for it.
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, EnableOpenMetrics: true})
 }

@@ -107,7 +107,7 @@ func New(o Options, log, requests *zap.Logger) (*Server, error) {
 		}
 		s.sender = s.mesh
 	}
-	s.metrics = newMetrics(o.Metrics, func() float64 { return float64(s.bodies.taken.Load()) })
+	s.metrics = newMetrics(o.Metrics, s.sender, func() float64 { return float64(s.bodies.taken.Load()) })
 	return s, nil
 }
 
@@ -405,7 +405,9 @@ func (s *Server) publish(req *request, w http.ResponseWriter, r *http.Request,
 	ce, problem := s.take(req, w, r, decode)
 	if problem != nil {
 		req.problem = problem
-		s.metrics.refused.WithLabelValues(problem.Cause).Inc()
+		if ce == nil {
+			s.metrics.events.unread(problem)
+		}
 		problem.Write(w)
 		return
 	}
@@ -413,7 +415,6 @@ func (s *Server) publish(req *request, w http.ResponseWriter, r *http.Request,
 		w.Header()[leftOutHeader] = []string{bounded(strings.Join(ce.LeftOut, ", "))}
 	}
 	if ce.Repeated {
-		s.metrics.repeated.Inc()
 		w.Header()[repeatedHeader] = []string{"true"}
 	}
 	if req.route == "publish" {
@@ -423,6 +424,7 @@ func (s *Server) publish(req *request, w http.ResponseWriter, r *http.Request,
 	legacy.WriteAccepted(w, ce.ID)
 }
 
+// take reads an event, and gives it to the sender. Without an event, the sender was given none.
 func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	decode func([]byte) (*cloudevent.Event, *legacy.Problem),
 ) (*cloudevent.Event, *legacy.Problem) {
@@ -488,11 +490,7 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.options.sendTimeout())
 	defer cancel()
 	problem = s.sender.Send(ctx, ce, r.Header, req.id)
-	status := http.StatusNoContent
-	if problem != nil {
-		status = problem.Status
-	}
-	s.metrics.sent(ce.Source, ce.Type, status, time.Since(posted))
+	s.metrics.events.sent(ce, r.Header, problem, time.Since(posted))
 	return ce, problem
 }
 

@@ -137,7 +137,7 @@ func (known) Send(_ context.Context, e *cloudevent.Event, _ http.Header, _ strin
 // nothing told.
 func TestRepeats(t *testing.T) {
 	s, err := New(Options{
-		Sender: known{}, Routes: All, Metrics: Metrics{Prefix: "p", Backend: "NATS"}, MaxRequestSize: 65536, RequestTimeout: 10 * time.Second, MaxInFlight: 10, MaxConnections: 10,
+		Sender: known{}, Routes: All, Metrics: Metrics{Prefix: "p", Backend: "NATS", Taken: "stored"}, MaxRequestSize: 65536, RequestTimeout: 10 * time.Second, MaxInFlight: 10, MaxConnections: 10,
 	}, zap.NewNop(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
@@ -154,10 +154,10 @@ func TestRepeats(t *testing.T) {
 			t.Errorf("%s: %d %v", path, got.Code, got.Header())
 		}
 	}
-	metrics := httptest.NewRecorder()
-	s.metrics.handler().ServeHTTP(metrics, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	if want := `p_events_repeated_total{backend="NATS"} 2`; !strings.Contains(metrics.Body.String(), want) {
-		t.Errorf("the metrics lack %s", want)
+	for _, want := range []string{`result="repeated",source="shop",type="a.v1"} 1`, `result="repeated",source="shop",type="a.b"} 1`} {
+		if text := gathered(s, "text/plain"); !strings.Contains(text, want) {
+			t.Errorf("the metrics lack %s:\n%s", want, text)
+		}
 	}
 }
 

@@ -34,6 +34,8 @@ type Event struct {
 	// Repeated is set by the sender: the backend had this event already, and has not taken it a
 	// second time.
 	Repeated bool
+	// Unsubscribed is set by the sender: the event was taken, and nobody has subscribed to it.
+	Unsubscribed bool
 }
 
 const (
