@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"sync/atomic"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,10 +19,6 @@ import (
 // typeLabel of an Application is a second name of its events: application-type in
 // pkg/application of Kyma's eventing-publisher-proxy.
 const typeLabel = "application-type"
-
-// noApplicationsAgain is when it is asked again whether the cluster has Applications, or whether
-// this account may read them.
-const noApplicationsAgain = time.Minute
 
 var applicationKind = schema.GroupVersionResource{Group: "applicationconnector.kyma-project.io", Version: "v1alpha1", Resource: "applications"}
 
@@ -49,12 +44,8 @@ func (a *applications) known() bool { return a.types.Load() != nil }
 
 // follow follows the Applications until ctx ends.
 func (a *applications) follow(ctx context.Context, client dynamic.Interface, log *zap.Logger) {
-	warn := func(err error) { log.Warn("cannot read the Applications, retrying", zap.Error(err)) }
 	all := k8sutil.NewCollection(client.Resource(applicationKind), metav1.ListOptions{LabelSelector: typeLabel},
-		func(obj *unstructured.Unstructured) { delete(obj.Object, "spec"); delete(obj.Object, "status") },
-		func(ctx context.Context, op func(context.Context) error) error {
-			return k8sutil.Retry(ctx, readBudget, warn, op)
-		})
+		func(obj *unstructured.Unstructured) { delete(obj.Object, "spec"); delete(obj.Object, "status") }, retrying(log, "Applications"))
 	take := func() {
 		types := map[string]string{}
 		all.Each(func(obj *unstructured.Unstructured) { types[obj.GetName()] = obj.GetLabels()[typeLabel] })
@@ -62,30 +53,14 @@ func (a *applications) follow(ctx context.Context, client dynamic.Interface, log
 			a.types.Store(&types)
 		}
 	}
-	for {
-		err := all.List(ctx)
-		if err == nil {
-			break
+	ok := listed(ctx, all, log, "Applications", func(err error) {
+		if apierrors.IsForbidden(err) && !a.known() {
+			log.Warn("may not read Applications: their label "+typeLabel+" is not looked at", zap.Error(err))
 		}
-		pause := readAgain
-		switch {
-		case ctx.Err() != nil:
-			return
-		case apierrors.IsNotFound(err): // no Applications in this cluster
-			take()
-			pause = noApplicationsAgain
-		case apierrors.IsForbidden(err):
-			if !a.known() {
-				log.Warn("may not read Applications: their label "+typeLabel+" is not looked at", zap.Error(err))
-			}
-			take()
-			pause = noApplicationsAgain
-		default:
-			warn(err)
-		}
-		if k8sutil.Sleep(ctx, pause) != nil {
-			return
-		}
+		take()
+	})
+	if !ok {
+		return
 	}
 	take()
 	all.Watch(ctx, func(string) { take() })

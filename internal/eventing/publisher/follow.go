@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -18,30 +19,58 @@ import (
 
 var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
-// readBudget is how long one read of the ConfigMap is tried, readAgain the pause before the next
-// one.
+// readBudget is how long one read is tried, readAgain the pause before the next one. absentAgain is
+// when it is asked again whether the cluster has a kind, or whether this account may read it.
 const (
-	readBudget = time.Minute
-	readAgain  = time.Second
+	readBudget  = time.Minute
+	readAgain   = time.Second
+	absentAgain = time.Minute
 )
 
-// Follow reads a ConfigMap of backends, the labels of Applications, and for NATS the files of the
-// credentials, and follows them until ctx ends. It may list and watch the one ConfigMap, and
-// Applications. An error means that it cannot watch the files.
+// Follow reads a ConfigMap of backends, the labels of Applications, the Subscriptions, and for NATS
+// the files of the credentials, and follows them until ctx ends. It may list and watch the one
+// ConfigMap, Applications and Subscriptions. An error means that it cannot watch the files.
 func (p *Publisher) Follow(ctx context.Context, client dynamic.Interface, namespace, name string) error {
 	go p.followBackends(ctx, client, namespace, name)
 	go p.applications.follow(ctx, client, p.log)
+	go p.interest.follow(ctx, client, p.log)
 	return p.way.follow(ctx)
+}
+
+// retrying repeats a read that fails.
+func retrying(log *zap.Logger, what string) func(context.Context, func(context.Context) error) error {
+	return func(ctx context.Context, op func(context.Context) error) error {
+		return k8sutil.Retry(ctx, readBudget, func(err error) { log.Warn("cannot read the "+what+", retrying", zap.Error(err)) }, op)
+	}
+}
+
+// listed lists a collection, again and again until that succeeds; false if ctx ends before. absent
+// is called each time that the cluster does not have the kind, or that this account may not read it.
+func listed(ctx context.Context, all *k8sutil.Collection, log *zap.Logger, what string, absent func(error)) bool {
+	for {
+		err := all.List(ctx)
+		pause := readAgain
+		switch {
+		case err == nil:
+			return true
+		case ctx.Err() != nil:
+			return false
+		case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+			absent(err)
+			pause = absentAgain
+		default:
+			log.Warn("cannot read the "+what+", retrying", zap.Error(err))
+		}
+		if k8sutil.Sleep(ctx, pause) != nil {
+			return false
+		}
+	}
 }
 
 func (p *Publisher) followBackends(ctx context.Context, client dynamic.Interface, namespace, name string) {
 	log := p.log.With(zap.String("configMap", namespace+"/"+name))
-	warn := func(err error) { log.Warn("cannot read the backends, retrying", zap.Error(err)) }
 	one := k8sutil.NewCollection(client.Resource(configMaps).Namespace(namespace),
-		metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}, nil,
-		func(ctx context.Context, op func(context.Context) error) error {
-			return k8sutil.Retry(ctx, readBudget, warn, op)
-		})
+		metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}, nil, retrying(log, "backends"))
 	for {
 		err := one.List(ctx)
 		if err == nil {
@@ -50,7 +79,7 @@ func (p *Publisher) followBackends(ctx context.Context, client dynamic.Interface
 		if ctx.Err() != nil {
 			return
 		}
-		warn(err)
+		log.Warn("cannot read the backends, retrying", zap.Error(err))
 		if k8sutil.Sleep(ctx, readAgain) != nil {
 			return
 		}

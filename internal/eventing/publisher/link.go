@@ -83,6 +83,12 @@ func (l *link) ask(ctx context.Context) error {
 	return nil
 }
 
+// connected implements way.
+func (l *link) connected() (is, known bool) {
+	c := l.current.Load()
+	return c != nil && c.conn.IsConnected(), true
+}
+
 // follow implements way: it connects again when the files change, until ctx ends. It watches
 // directories: the kubelet replaces a link in them.
 func (l *link) follow(ctx context.Context) error {
@@ -179,11 +185,11 @@ func (l *link) open(to target) (*connection, error) {
 	c.conn, err = natsutil.Connect(to.url, natsutil.Account{Name: "eventing-publisher-proxy", Seed: to.seed, CA: to.ca, Inbox: "_INBOX.publisher"},
 		nats.ConnectHandler(func(*nats.Conn) {
 			log.Info("connected to NATS")
-			l.connected(c)
+			l.connects(c)
 		}),
 		nats.ReconnectHandler(func(*nats.Conn) {
 			log.Info("connected to NATS again")
-			l.connected(c)
+			l.connects(c)
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
@@ -203,8 +209,8 @@ func (l *link) open(to target) (*connection, error) {
 	return c, nil
 }
 
-// connected is called when a connection is there.
-func (l *link) connected(c *connection) {
+// connects is called when a connection is there.
+func (l *link) connects(c *connection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.next == c {

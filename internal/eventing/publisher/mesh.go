@@ -74,6 +74,9 @@ func (m *mesh) ask(ctx context.Context) error {
 	return answer.Body.Close()
 }
 
+// connected implements way: each event may have a connection of its own.
+func (*mesh) connected() (is, known bool) { return false, false }
+
 // follow implements way.
 func (*mesh) follow(ctx context.Context) error {
 	<-ctx.Done()

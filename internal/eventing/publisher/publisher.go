@@ -38,6 +38,8 @@ type Publisher struct {
 	way      way
 	// applications have other names for their events.
 	applications applications
+	// interest is what somebody has subscribed to.
+	interest interest
 	// answered: the backend has answered once.
 	answered atomic.Bool
 }
@@ -50,6 +52,8 @@ type way interface {
 	send(ctx context.Context, e *cloudevent.Event, from http.Header, requestID string) *legacy.Problem
 	// ask returns nil if the backend answers.
 	ask(ctx context.Context) error
+	// connected tells whether there is a connection; known is false for a way that needs none.
+	connected() (is, known bool)
 	// follow follows what else the way depends on, until ctx ends.
 	follow(ctx context.Context) error
 	close()
@@ -104,12 +108,14 @@ func (p *Publisher) Send(ctx context.Context, e *cloudevent.Event, from http.Hea
 	if problem := check(e); problem != nil {
 		return problem
 	}
-	if b := p.backends.Load(); b == nil || !b.Accept.Has(p.backend) {
+	if !p.accepts() {
 		return unavailable("The backend takes no events now", "not_accepted")
 	}
 	others := otherNames(e, p.applications.typeOf(of))
 	if len(others) == 0 {
-		return p.way.send(ctx, e, from, requestID)
+		problem := p.way.send(ctx, e, from, requestID)
+		e.Unsubscribed = p.interest.none(e.Source, e.Type)
+		return problem
 	}
 	// The client repeats an event of which one is missing. The others are then found by their ids.
 	problems := make(chan *legacy.Problem, len(others))
@@ -120,8 +126,10 @@ func (p *Publisher) Send(ctx context.Context, e *cloudevent.Event, from http.Hea
 	for range others {
 		problem = cmp.Or(problem, <-problems)
 	}
+	e.Unsubscribed = p.interest.none(e.Source, e.Type)
 	for _, other := range others {
 		e.Repeated = e.Repeated && other.Repeated
+		e.Unsubscribed = e.Unsubscribed && p.interest.none(other.Source, other.Type)
 	}
 	return problem
 }
