@@ -146,13 +146,16 @@ func (d *Deliveries) StopAll(ctx context.Context) error {
 // sent, and those that were sent and not taken.
 func (d *Deliveries) Waiting(subscription types.NamespacedName, unsent uint64, unanswered int) {
 	d.options.Metrics.backlog.WithLabelValues(subscription.String()).Set(float64(unsent) + float64(unanswered))
+	repeating := 0
 	if w := d.worker(subscription); w != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.unanswered = unanswered; unanswered == 0 {
 			clear(w.traces)
 		}
+		repeating = w.repeating()
 	}
+	d.options.Metrics.repeating.WithLabelValues(subscription.String()).Set(float64(repeating))
 }
 
 // Health is what came of the last deliveries of a Subscription.

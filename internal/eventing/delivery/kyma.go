@@ -60,19 +60,34 @@ func newKymaMetrics(registry prometheus.Registerer) *kymaMetrics {
 	return m
 }
 
-// delivered notes a try to deliver an event.
-func (m *kymaMetrics) delivered(key types.NamespacedName, consumer, eventType, sink, code string, took time.Duration) {
-	sink, _, _ = strings.Cut(sink, "?") // a query may hold what is nobody else's
+// kymaSeries are the metrics of one answer to one type.
+type kymaSeries struct {
+	deliveries prometheus.Counter
+	duration   prometheus.Observer
+}
+
+// note notes a try to deliver an event.
+func (s kymaSeries) note(took time.Duration) {
+	s.deliveries.Inc()
+	s.duration.Observe(took.Seconds())
+}
+
+func (m *kymaMetrics) series(of *series, a answer) kymaSeries {
+	sink, _, _ := strings.Cut(of.sink, "?") // a query may hold what is nobody else's
+	code := a.code
 	if code == codeError {
 		code = "500"
 	}
-	of := m.types.Values(key.String(), eventType)
-	if of[0] == labelcap.Other {
-		eventType = labelcap.Other
+	labels := []string{of.subscription.Name, of.subscription.Namespace, a.eventType, sink, code, of.consumer}
+	return kymaSeries{m.deliveries.WithLabelValues(labels...), m.duration.WithLabelValues(labels...)}
+}
+
+// label is a type of a Subscription as the value of a label.
+func (m *kymaMetrics) label(key types.NamespacedName, eventType string) string {
+	if m.types.Values(key.String(), eventType)[0] == labelcap.Other {
+		return labelcap.Other
 	}
-	labels := []string{key.Name, key.Namespace, eventType, sink, code, consumer}
-	m.deliveries.WithLabelValues(labels...).Inc()
-	m.duration.WithLabelValues(labels...).Observe(took.Seconds())
+	return eventType
 }
 
 // Subscribed tells which types a Subscription has now, and whether it is ready on a backend, "nats"
@@ -94,7 +109,7 @@ func (m *Metrics) Subscribed(key types.NamespacedName, eventTypes []string, read
 	}
 	k.ready.WithLabelValues(key.Name, key.Namespace, consumer, on, backend.Stream).Set(value)
 	for _, eventType := range eventTypes {
-		if m.kyma.types.Values(key.String(), eventType)[0] != labelcap.Other {
+		if k.label(key, eventType) != labelcap.Other {
 			k.subscribed.WithLabelValues(key.Name, key.Namespace, eventType, consumer).Set(1)
 		}
 	}

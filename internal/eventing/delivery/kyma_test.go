@@ -26,8 +26,9 @@ func TestMetricsOfKyma(t *testing.T) {
 	m.Subscribed(orders, []string{"a.b", "c.d"}, false, "nats")
 	m.Subscribed(orders, []string{"a.b"}, true, "nats")
 	m.Subscribed(bills, []string{"a.b"}, false, "eventmesh")
-	m.kyma.delivered(orders, "consumer", "a.b", "http://orders.shop/x?token=y", "204", time.Millisecond)
-	m.kyma.delivered(orders, "consumer", "a.b", "http://orders.shop/x?token=y", codeError, time.Millisecond)
+	of := m.series(orders, "consumer", "http://orders.shop/x?token=y")
+	of.posted(http.Header{"Ce-Type": {"a.b"}}, "204", time.Millisecond)
+	of.posted(http.Header{"Ce-Type": {"a.b"}}, codeError, time.Millisecond)
 	text := gathered()
 	for _, line := range []string{
 		`eventing_ec_nats_delivery_per_subscription_total{consumer_name="consumer",event_type="a.b",response_code="204",sink="http://orders.shop/x",subscription_name="orders",subscription_namespace="shop"} 1`,

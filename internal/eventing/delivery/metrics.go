@@ -1,18 +1,28 @@
 package delivery
 
 import (
+	"net/http"
+	"sync"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/exemplar"
 )
 
 // Metrics are what Prometheus is told about deliveries. The label subscription is
 // <namespace>/<name>.
 type Metrics struct {
-	total    *prometheus.CounterVec
-	duration *prometheus.HistogramVec
-	inFlight *prometheus.GaugeVec
-	backlog  *prometheus.GaugeVec
-	kyma     *kymaMetrics
+	total     *prometheus.CounterVec
+	duration  *prometheus.HistogramVec
+	latency   *prometheus.HistogramVec
+	inFlight  *prometheus.GaugeVec
+	backlog   *prometheus.GaugeVec
+	repeating *prometheus.GaugeVec
+	kyma      *kymaMetrics
+	// answers and ends are of the traces of events.
+	answers, ends exemplar.Pace
 }
 
 // NewMetrics returns metrics that are registered there.
@@ -26,14 +36,21 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 			Name: "eventing_delivery_duration_seconds", Help: "How long a sink took for an event, failures included.",
 			Buckets: []float64{.001, .005, .025, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{subscription}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "eventing_delivery_latency_seconds", Help: "From the acceptance of an event by NATS until its sink has taken it, all tries included. On the mesh nobody knows when an event was accepted.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 5, 15, 60, 300, 3600, 86400},
+		}, []string{subscription}),
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "eventing_delivery_in_flight", Help: "Events that are being posted.",
 		}, []string{subscription}),
 		backlog: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "eventing_delivery_backlog", Help: "Events that NATS has to deliver yet, read every 4 seconds. Those that wait for their next try, or are being posted, are among them.",
 		}, []string{subscription}),
+		repeating: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "eventing_delivery_repeating", Help: "Events of the backlog that the sink has refused, or not answered, at least once. A controller that has just begun to deliver does not know those of before until their next try.",
+		}, []string{subscription}),
 	}
-	registry.MustRegister(m.total, m.duration, m.inFlight, m.backlog)
+	registry.MustRegister(m.total, m.duration, m.latency, m.inFlight, m.backlog, m.repeating)
 	m.kyma = newKymaMetrics(registry)
 	return m
 }
@@ -42,8 +59,79 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 func (m *Metrics) forget(subscription types.NamespacedName) {
 	m.kyma.forget(subscription)
 	labels := prometheus.Labels{"subscription": subscription.String()}
-	m.total.DeletePartialMatch(labels)
-	m.duration.DeletePartialMatch(labels)
-	m.inFlight.DeletePartialMatch(labels)
-	m.backlog.DeletePartialMatch(labels)
+	for _, vector := range []interface {
+		DeletePartialMatch(labels prometheus.Labels) int
+	}{m.total, m.duration, m.latency, m.inFlight, m.backlog, m.repeating} {
+		vector.DeletePartialMatch(labels)
+	}
+}
+
+// series are the metrics of one Subscription with one sink, so that none is looked up by its labels
+// for each event.
+type series struct {
+	metrics              *Metrics
+	subscription         types.NamespacedName
+	name, consumer, sink string
+	inFlight             prometheus.Gauge
+	duration, latency    prometheus.Observer
+
+	mu      sync.Mutex
+	codes   map[string]prometheus.Counter
+	answers map[answer]kymaSeries
+}
+
+// answer is what a sink said to events of a type.
+type answer struct{ eventType, code string }
+
+func (m *Metrics) series(subscription types.NamespacedName, consumer, sink string) *series {
+	name := subscription.String()
+	return &series{
+		metrics: m, subscription: subscription, name: name, consumer: consumer, sink: sink,
+		inFlight: m.inFlight.WithLabelValues(name), duration: m.duration.WithLabelValues(name), latency: m.latency.WithLabelValues(name),
+		codes: map[string]prometheus.Counter{}, answers: map[answer]kymaSeries{},
+	}
+}
+
+// count counts an event that was not posted to the sink.
+func (s *series) count(code string) { s.code(code).Inc() }
+
+func (s *series) code(code string) prometheus.Counter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.codes[code]
+	if c == nil {
+		c = s.metrics.total.WithLabelValues(s.name, code)
+		s.codes[code] = c
+	}
+	return c
+}
+
+// posted notes a try to deliver an event with this header.
+func (s *series) posted(header http.Header, code string, took time.Duration) {
+	trace := s.metrics.answers.Of(header[exemplar.Header])
+	exemplar.Count(s.code(code), trace)
+	exemplar.Observe(s.duration, took.Seconds(), trace)
+	s.kyma(answer{header["Ce-Type"][0], code}).note(took)
+}
+
+// taken notes that the sink has taken an event that was accepted at a time. The clocks of NATS and
+// of this process may differ.
+func (s *series) taken(header http.Header, accepted time.Time) {
+	exemplar.Observe(s.latency, max(time.Since(accepted), 0).Seconds(), s.metrics.ends.Of(header[exemplar.Header]))
+}
+
+// kyma are the metrics of an answer by the names of Kyma's own eventing.
+func (s *series) kyma(a answer) kymaSeries {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of, known := s.answers[a]
+	if known {
+		return of
+	}
+	a.eventType = s.metrics.kyma.label(s.subscription, a.eventType)
+	if of, known = s.answers[a]; !known {
+		of = s.metrics.kyma.series(s, a)
+		s.answers[a] = of
+	}
+	return of
 }

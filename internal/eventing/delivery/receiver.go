@@ -89,6 +89,7 @@ type target struct {
 	breaker  *gobreaker.TwoStepCircuitBreaker[struct{}]
 	health   health
 	refusals refusal.Log
+	metrics  *series
 }
 
 // NewReceiver returns a Receiver. It needs Sender, Metrics, Log and Changed of the options.
@@ -125,13 +126,14 @@ func (r *Receiver) Forget(subscription types.NamespacedName) {
 	}
 }
 
-func (r *Receiver) target(subscription types.NamespacedName, s Settings) *target {
+func (r *Receiver) target(subscription types.NamespacedName, s Settings, sink Sink) *target {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.targets[subscription]
 	if t == nil || t.settings != s {
 		t = &target{
 			settings: s, slots: make(chan struct{}, s.MaxInFlight),
+			metrics: r.options.Metrics.series(subscription, backend.ConsumerName(subscription.Namespace, subscription.Name), sink.url.String()),
 			breaker: gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 				Timeout: openFor, ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failuresToOpen },
 			}),
@@ -241,7 +243,7 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 		r.count(key, "refused")
 		return http.StatusServiceUnavailable, 0
 	}
-	t := r.target(key, settings)
+	t := r.target(key, settings, sink)
 	if t.breaker.State() == gobreaker.StateOpen {
 		r.count(key, "open")
 		return http.StatusServiceUnavailable, openFor
@@ -262,17 +264,13 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 		r.count(key, "open")
 		return http.StatusServiceUnavailable, openFor
 	}
-	inFlight := r.options.Metrics.inFlight.WithLabelValues(key.String())
-	inFlight.Inc()
-	defer inFlight.Dec()
+	t.metrics.inFlight.Inc()
+	defer t.metrics.inFlight.Dec()
 	began := time.Now()
 	// An event that the sink works on is not abandoned because the mesh is gone: the sink would
 	// have it twice.
 	o := r.options.Sender.send(context.WithoutCancel(ctx), min(backend.MeshSinkTimeout, time.Until(deadline(ctx))), sink.url, header, data)
-	r.count(key, o.code)
-	took := time.Since(began)
-	r.options.Metrics.duration.WithLabelValues(key.String()).Observe(took.Seconds())
-	r.options.Metrics.kyma.delivered(key, backend.ConsumerName(key.Namespace, key.Name), header["Ce-Type"][0], sink.url.String(), o.code, took)
+	t.metrics.posted(header, o.code, time.Since(began))
 	if after := t.health.note(o.problem, time.Now()); after > 0 {
 		r.options.Changed(key, after)
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -47,8 +46,7 @@ type worker struct {
 	posts        *share // what it takes to post them, in addition
 	posting      *sync.WaitGroup
 	ending       chan struct{}
-	inFlight     prometheus.Gauge
-	duration     prometheus.Observer
+	metrics      *series
 	end          sync.Once
 	health       health
 	refusals     refusal.Log
@@ -107,11 +105,10 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 	w := &worker{
 		Options: &d.options, subscription: subscription, name: subscription.String(), settings: settings,
 		posting: &d.posting, ending: make(chan struct{}), consumer: source.Consumer,
-		inFlight: d.options.Metrics.inFlight.WithLabelValues(subscription.String()),
-		duration: d.options.Metrics.duration.WithLabelValues(subscription.String()),
-		bytes:    &share{of: d.options.Budget},
-		posts:    &share{of: d.options.Budget},
-		lanes:    newLanes(settings.MaxInFlight, settings.Types), traces: map[uint64]trace{}, began: time.Now(),
+		metrics: d.options.Metrics.series(subscription, source.Consumer, settings.Sink),
+		bytes:   &share{of: d.options.Budget},
+		posts:   &share{of: d.options.Budget},
+		lanes:   newLanes(settings.MaxInFlight, settings.Types), traces: map[uint64]trace{}, began: time.Now(),
 	}
 	w.posts.room = w.next
 	w.ticks = time.AfterFunc(tick, w.tick)
@@ -233,9 +230,9 @@ func (w *worker) slot(e waiting, now time.Time) (v verdict, short bool) {
 // run delivers an event that has a slot.
 func (w *worker) run(m *nats.Msg) {
 	defer w.posting.Done()
-	w.inFlight.Inc()
+	w.metrics.inFlight.Inc()
 	again := w.deliver(m)
-	w.inFlight.Dec()
+	w.metrics.inFlight.Dec()
 	w.posts.givePost(0)
 	if !again {
 		w.bytes.give(realSize(m))
@@ -280,6 +277,16 @@ func (w *worker) again(m *nats.Msg, about *nats.MsgMetadata, id string, o outcom
 
 // waiting is how many events wait in NATS for their next try. The caller holds the lock.
 func (w *worker) waiting() int { return max(len(w.traces), w.unanswered) }
+
+// repeating is how many of them the sink has refused. The caller holds the lock.
+func (w *worker) repeating() (n int) {
+	for _, t := range w.traces {
+		if !t.refused.IsZero() {
+			n++
+		}
+	}
+	return n
+}
 
 // finish forgets an event that does not come again.
 func (w *worker) finish(about *nats.MsgMetadata) {
@@ -347,7 +354,9 @@ func (w *worker) deliver(m *nats.Msg) (later bool) {
 	w.reach.note(o, time.Now())
 	t := w.traces[about.Sequence.Stream]
 	w.mu.Unlock()
-	if !o.taken() {
+	if o.taken() {
+		w.metrics.taken(header, about.Timestamp)
+	} else {
 		w.refusals.Say(w.Log, "a sink did not take an event, which is sent again", refused(w.subscription, header, o), zap.Uint64("try", t.tries(about)))
 	}
 	if o.taken() || w.overdue(m, time.Now()) && w.giveUp(m, about, header, o) {
@@ -376,10 +385,7 @@ func (w *worker) post(header http.Header, data []byte) outcome {
 	}
 	began := time.Now()
 	o := w.Sender.send(context.Background(), backend.SinkTimeout, w.sink.url, header, data)
-	w.Metrics.total.WithLabelValues(w.name, o.code).Inc()
-	took := time.Since(began)
-	w.duration.Observe(took.Seconds())
-	w.Metrics.kyma.delivered(w.subscription, w.consumer, header["Ce-Type"][0], w.settings.Sink, o.code, took)
+	w.metrics.posted(header, o.code, time.Since(began))
 	return o
 }
 
