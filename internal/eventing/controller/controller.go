@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/zapr"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -148,9 +149,10 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 				&corev1.Service{}: {Transform: onlyName},
 			},
 		},
-		Metrics:                             metricsserver.Options{BindAddress: o.MetricsAddress},
+		Metrics:                             metricsserver.Options{BindAddress: o.MetricsAddress, HandlerOpts: []func(*promhttp.HandlerOpts){openMetrics}},
 		HealthProbeBindAddress:              o.HealthAddress,
 		LeaderElection:                      true,
+		LeaderElectionID:                    o.Names.ControllerLease(), // for the metric leader_election_master_status alone
 		LeaderElectionResourceLockInterface: lock,
 		LeaderElectionReleaseOnCancel:       true, // Run is the last thing that the process does
 		LeaseDuration:                       &o.Lease, RenewDeadline: &renew, RetryPeriod: &retry,
@@ -177,6 +179,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	c.triggers = mesh.New(kinds, probed, o.Namespace, o.Names, o.Version, log, func(key types.NamespacedName) { c.subscriptions.add(key, 0) })
 	c.link = &link{seedFile: o.SeedFile, caFile: o.CAFile, up: func() { c.backends.add(c.backendsKey(), 0) }}
 	c.metrics = delivery.NewMetrics(metrics.Registry)
+	metrics.Registry.MustRegister(natsConnected{c})
 	c.letters = &letters.Store{JetStream: func() (jetstream.JetStream, error) {
 		js, _, err := c.link.jetStream()
 		return js, err

@@ -57,8 +57,10 @@ func (ob *observer) observe(ctx context.Context, e *operatorv1alpha1.Eventing) (
 	}
 	if w.Object("StatefulSet", ob.Names.NATS()) != nil || len(w.Orphans()) > 0 {
 		ob.nats.observe(ctx, w, ob.Rules)
+		ofNATS.note(w.NATS)
 	} else {
 		ob.nats.close()
+		ofNATS.forget()
 	}
 	ob.nats.since(w)
 	return w, nil

@@ -146,6 +146,7 @@ func (r *reconciler) serve(ctx context.Context, e *operatorv1alpha1.Eventing) (c
 		done, failed := r.act(ctx, w, decision)
 		if done {
 			r.observer.nats.close()
+			released()
 			return ctrl.Result{}, nil
 		}
 		if failed != nil && !refused(failed) {

@@ -181,6 +181,7 @@ func managerOptions(o Options, lock *fence.Fence) manager.Options {
 		Metrics:                             metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:              o.ProbeAddress,
 		LeaderElection:                      true,
+		LeaderElectionID:                    backend.Names(o.Prefix).ManagerLease(), // for the metric leader_election_master_status alone
 		LeaderElectionResourceLockInterface: lock,
 		LeaderElectionReleaseOnCancel:       true,
 		LeaseDuration:                       &lease,
