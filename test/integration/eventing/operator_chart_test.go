@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -73,6 +75,51 @@ func operator(t *testing.T, h *helm.Helm, namespace string, set ...string) []*un
 		all = append(all, u)
 	}
 	return all
+}
+
+// TestMonitoringChart: with the values, there are the alerts and the dashboards of the files, as
+// they are there: Prometheus and Grafana have templates of their own in them.
+func TestMonitoringChart(t *testing.T) {
+	root, err := kubernetes.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(file string) string {
+		raw, err := os.ReadFile(filepath.Join(root, operatorChart, "monitoring", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	}
+	var rules map[string]any
+	if err := yaml.Unmarshal([]byte(read("alerts.yaml")), &rules); err != nil {
+		t.Fatal(err)
+	}
+	eachHelm(t, func(t *testing.T, h *helm.Helm) {
+		for _, on := range []string{"busola.enabled=true", "prometheusRule.enabled=true", "dashboards.enabled=true"} {
+			objects := operator(t, h, "shop", "prometheusRule.labels.release=monitoring", "resourcePrefix=events", on)
+			var alerts, dashboards int
+			for _, u := range objects {
+				switch {
+				case u.GetKind() == "PrometheusRule":
+					alerts++
+					if diff := cmp.Diff(rules, u.Object["spec"]); diff != "" || u.GetLabels()["release"] != "monitoring" || u.GetName() != "events" || u.GetNamespace() != "shop" {
+						t.Errorf("%s in %s, labels %v, spec (-file +object):\n%s", u.GetName(), u.GetNamespace(), u.GetLabels(), diff)
+					}
+				case strings.HasPrefix(u.GetName(), "events-dashboard-"):
+					dashboards++
+					name := strings.TrimPrefix(u.GetName(), "events-dashboard-") + ".json"
+					want := map[string]any{name: strings.TrimSpace(read("dashboards/" + name))}
+					if diff := cmp.Diff(want, u.Object["data"]); diff != "" || u.GetLabels()["grafana_dashboard"] != "1" || u.GetNamespace() != "shop" {
+						t.Errorf("%s in %s, labels %v (-file +object):\n%s", u.GetName(), u.GetNamespace(), u.GetLabels(), diff)
+					}
+				}
+			}
+			if (alerts == 1) != strings.HasPrefix(on, "prometheusRule") || (dashboards == 3) != strings.HasPrefix(on, "dashboards") {
+				t.Errorf("%q: %d rules, %d dashboards", on, alerts, dashboards)
+			}
+		}
+	})
 }
 
 // names are the objects as "Kind name", sorted.
