@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics are what Prometheus is told. Labels have few values: a route and not a
-// path, a status, a cause of ours. What a client sent is in those of eventMetrics, which are bounded.
+// metrics are what Prometheus is told. Labels have few values: a route and not a path, a status, a
+// cause of ours. What a client sent is in those of eventMetrics, which are bounded.
 type metrics struct {
 	registry    *prometheus.Registry
 	requests    *prometheus.CounterVec
@@ -91,7 +91,7 @@ func newMetrics(named Metrics, sender Sender, taken func() float64) *metrics {
 	return m
 }
 
-// answer is one that a route gave. method is "" if it is none that metrics know: it is the client's.
+// answer is one that a route gave. method is "" if metrics do not know it: it is the client's.
 type answer struct {
 	route, method string
 	status        int

@@ -9,8 +9,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
 )
 
-// Sender hands events on. One that is a prometheus.Collector, too, has metrics of its own, which are
-// served with those of the server.
+// Sender hands events on. One that is a prometheus.Collector, too, has metrics of its own, which
+// are served with those of the server.
 type Sender interface {
 	// Send returns nil if the event was taken, and will not be lost. A problem is the answer to the
 	// client. from is the header of the client's request, for what ties the event to a trace. The

@@ -33,7 +33,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestPace: of many events at a time, one leaves its trace. One without a trace takes nobody's turn.
+// TestPace: of many events at a time, one leaves its trace. One without a trace takes no turn.
 func TestPace(t *testing.T) {
 	const header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	var p Pace

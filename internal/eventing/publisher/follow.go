@@ -45,7 +45,7 @@ func retrying(log *zap.Logger, what string) func(context.Context, func(context.C
 }
 
 // listed lists a collection, again and again until that succeeds; false if ctx ends before. absent
-// is called each time that the cluster does not have the kind, or that this account may not read it.
+// is called each time that the cluster does not have the kind, or this account may not read it.
 func listed(ctx context.Context, all *k8sutil.Collection, log *zap.Logger, what string, absent func(error)) bool {
 	for {
 		err := all.List(ctx)
