@@ -420,11 +420,12 @@ var scenes = []scene{
 
 	{reason: "dead letters", at: "10m", change: series{`eventing_dead_letters{instance="c1",subscription="shop/orders"}`: "3x120", `eventing_dead_letters{instance="c1",subscription="shop/bills"}`: "1x120"}, want: []string{"EventingDeadLetters", "EventingDeadLetters"}},
 	{reason: "they were taken out", at: "10m", change: series{`eventing_dead_letters{instance="c1",subscription="shop/orders"}`: "3x5 0x120"}},
+	{reason: "a switch has just been blocked", at: "12m", change: series{`eventing_manager_switch_step{instance="m",step="Idle"}`: "0x120", `eventing_manager_switch_step{instance="m",step="Blocked"}`: "0x9 1x110"}},
 	{reason: "a switch is blocked", at: "12m", change: series{`eventing_manager_switch_step{instance="m",step="Idle"}`: "0x120", `eventing_manager_switch_step{instance="m",step="Blocked"}`: "1x120"}, want: []string{"EventingSwitchBlocked"}},
 	{reason: "it goes on", at: "12m", change: series{`eventing_manager_switch_step{instance="m",step="Idle"}`: "0x120", `eventing_manager_switch_step{instance="m",step="Draining"}`: "1x120"}},
 	{reason: "somebody has to act", at: "12m", change: series{state("Ready"): "0x120", state("Warning"): "1x120"}, want: []string{"EventingNotReady"}},
 	{reason: "something is missing", at: "12m", change: series{state("Ready"): "0x120", state("Error"): "1x120"}, want: []string{"EventingNotReady"}},
-	{reason: "something was missing for a moment", at: "12m", change: series{state("Ready"): "1x5 0x3 1x120", state("Error"): "0x5 1x3 0x120"}},
+	{reason: "something is missing for a moment", at: "8m", change: series{state("Ready"): "1x5 0x3 1x120", state("Error"): "0x5 1x3 0x120"}},
 }
 
 // TestAlerts: each alert fires when it should, and no other one does.
