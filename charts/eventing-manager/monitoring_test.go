@@ -180,7 +180,6 @@ func TestAlertsAndPanelsHaveData(t *testing.T) {
 			}
 		}
 	}
-	metrics["eventing_dead_letters"] = []string{"subscription"} // of a controller that keeps them
 	for _, a := range alerts(t) {
 		for _, wrong := range unknown(a.Expr, metrics) {
 			t.Errorf("alert %s: nothing has %s", a.Alert, wrong)

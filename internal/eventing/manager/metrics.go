@@ -34,6 +34,8 @@ var (
 	limitMetric     = prometheus.NewDesc("eventing_manager_stream_limit_bytes", "Size at which the stream of NATS refuses events.", nil, nil)
 	fullMetric      = prometheus.NewDesc("eventing_manager_storage_full", "1 if NATS refuses events of each type, because the stream or its volume is full or cannot be written, otherwise 0.", nil, nil)
 	fullTypesMetric = prometheus.NewDesc("eventing_manager_stream_full_types", "Types of a source of which NATS refuses events, because natsMaxMsgsPerTopic of them wait.", nil, nil)
+	lettersMetric   = prometheus.NewDesc("eventing_manager_dead_letters_bytes", "Size of the dead letters in NATS.", nil, nil)
+	mostMetric      = prometheus.NewDesc("eventing_manager_dead_letters_limit_bytes", "Size at which NATS takes no more dead letters: events that would be given up wait then.", nil, nil)
 	volumeMetric    = prometheus.NewDesc("eventing_manager_volume_used_ratio", "Part of the volume of NATS that is taken, 1 is all; of several servers, that of the one that leads. There is none with storage in memory.", nil, nil)
 )
 
@@ -55,6 +57,10 @@ func (m *natsMetrics) note(is decide.NATS) {
 		now[fullMetric] = one(stream.LevelOf(is.Stream, is.Volume) == stream.None)
 		now[fullTypesMetric] = float64(len(is.Full))
 	}
+	if is.DeadLetters != nil {
+		now[lettersMetric] = float64(is.DeadLetters.State.Bytes)
+		now[mostMetric] = float64(is.DeadLetters.Config.MaxBytes)
+	}
 	if is.Volume.Percent > 0 {
 		now[volumeMetric] = float64(is.Volume.Percent) / 100
 	}
@@ -66,7 +72,7 @@ func (m *natsMetrics) forget() { m.seen.Store(nil) }
 
 // Describe implements prometheus.Collector.
 func (*natsMetrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{connectedMetric, pendingMetric, bytesMetric, limitMetric, fullMetric, fullTypesMetric, volumeMetric} {
+	for _, d := range []*prometheus.Desc{connectedMetric, pendingMetric, bytesMetric, limitMetric, fullMetric, fullTypesMetric, lettersMetric, mostMetric, volumeMetric} {
 		to <- d
 	}
 }

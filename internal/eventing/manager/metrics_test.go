@@ -70,6 +70,10 @@ func TestNATSMetrics(t *testing.T) {
 		}, map[string]float64{
 			"nats_connected": 1, "pending_messages": 7, "stream_bytes": 50 << 20, "stream_limit_bytes": 100 << 20, "storage_full": 1, "stream_full_types": 1, "volume_used_ratio": 0.88,
 		}},
+		{"dead letters", &decide.NATS{Connected: true, Stream: info(0, 0), DeadLetters: info(1<<20, 3)}, map[string]float64{
+			"nats_connected": 1, "pending_messages": 0, "stream_bytes": 0, "stream_limit_bytes": 100 << 20, "storage_full": 0, "stream_full_types": 0,
+			"dead_letters_bytes": 1 << 20, "dead_letters_limit_bytes": 100 << 20,
+		}},
 		{"storage in memory", &decide.NATS{Connected: true, Stream: info(0, 0)}, map[string]float64{
 			"nats_connected": 1, "pending_messages": 0, "stream_bytes": 0, "stream_limit_bytes": 100 << 20, "storage_full": 0, "stream_full_types": 0,
 		}},

@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/test/eventingpods"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
@@ -180,6 +181,9 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	to.Await(t, "orders", 30*time.Second, "1")
+	// What is no event becomes a dead letter at once.
+	_, err = s.js("publisher").Publish(t.Context(), backend.Subject("commerce", "order.created.v1"), []byte("no event"))
+	s.check(err)
 
 	accepted := func(result, eventType string) map[string]string {
 		return map[string]string{"backend": "NATS", "result": result, "type": eventType, "source": "commerce"}
@@ -203,7 +207,7 @@ func TestMetrics(t *testing.T) {
 			published.expect("eventing_publisher_accepts", nil, 1), published.expect("eventing_publisher_nats_connected", nil, 1),
 			delivered.expect("eventing_delivery_latency_seconds", of("orders"), 1), delivered.expect("eventing_controller_nats_connected", nil, 1),
 			delivered.expect("eventing_delivery_backlog", of("bills"), 1), delivered.expect("eventing_delivery_repeating", of("bills"), 1),
-			delivered.expect("eventing_delivery_backlog", of("orders"), 0), delivered.expect("eventing_delivery_repeating", of("orders"), 0),
+			delivered.expect("eventing_dead_letters", of("orders"), 1), delivered.expect("eventing_delivery_backlog", of("orders"), 0), delivered.expect("eventing_delivery_repeating", of("orders"), 0),
 		} {
 			if err != nil {
 				return err
@@ -243,6 +247,7 @@ func TestMetrics(t *testing.T) {
 		}
 		return err
 	})
+	s.force() // there is a dead letter
 	s.remove(metav1.DeletePropagationBackground)
 	s.gone(time.Minute)
 	f, err := s.families(operator)
