@@ -44,6 +44,7 @@ import (
 	lettersserver "github.com/kyma-project/eventmesh-migration/internal/eventing/letters/server"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/mesh"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 )
 
 const (
@@ -91,7 +92,7 @@ type Controller struct {
 	lock       *fence.Fence
 	client     client.Client
 	live       client.Reader // reads that no cache answers
-	metrics    *delivery.Metrics
+	metrics    *tally.Metrics
 	deliveries *delivery.Deliveries
 	receiver   *delivery.Receiver
 	letters    *letters.Store
@@ -178,7 +179,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	}
 	c.triggers = mesh.New(kinds, probed, o.Namespace, o.Names, o.Version, log, func(key types.NamespacedName) { c.subscriptions.add(key, 0) })
 	c.link = &link{seedFile: o.SeedFile, caFile: o.CAFile, up: func() { c.backends.add(c.backendsKey(), 0) }}
-	c.metrics = delivery.NewMetrics(metrics.Registry)
+	c.metrics = tally.New(metrics.Registry)
 	metrics.Registry.MustRegister(natsConnected{c})
 	c.letters = &letters.Store{JetStream: func() (jetstream.JetStream, error) {
 		js, _, err := c.link.jetStream()

@@ -12,13 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 )
 
 // Options are what all Subscriptions share. All but the dead letter sink, the dead letters, the
 // watches and the budget are required.
 type Options struct {
 	Sender  *Sender
-	Metrics *Metrics
+	Metrics *tally.Metrics
 	Log     *zap.Logger
 	// DeadLetterAfter is how long after it was published an event is given up that its sink
 	// refuses. It goes to DeadLetterSink, and where there is none, or it takes no events, it is
@@ -109,7 +110,7 @@ func (d *Deliveries) Stop(subscription types.NamespacedName) {
 // Forget is Stop for a Subscription that is gone, and removes its metrics.
 func (d *Deliveries) Forget(subscription types.NamespacedName) {
 	d.Stop(subscription)
-	d.options.Metrics.forget(subscription)
+	d.options.Metrics.Forget(subscription)
 }
 
 // StopAll ends all deliveries permanently, and returns when NATS has what was not posted, and the
@@ -145,7 +146,6 @@ func (d *Deliveries) StopAll(ctx context.Context) error {
 // Waiting tells of the events of a Subscription that NATS has to deliver yet: those that it has not
 // sent, and those that were sent and not taken.
 func (d *Deliveries) Waiting(subscription types.NamespacedName, unsent uint64, unanswered int) {
-	d.options.Metrics.backlog.WithLabelValues(subscription.String()).Set(float64(unsent) + float64(unanswered))
 	repeating := 0
 	if w := d.worker(subscription); w != nil {
 		w.mu.Lock()
@@ -153,9 +153,13 @@ func (d *Deliveries) Waiting(subscription types.NamespacedName, unsent uint64, u
 		if w.unanswered = unanswered; unanswered == 0 {
 			clear(w.traces)
 		}
-		repeating = w.repeating()
+		for _, t := range w.traces {
+			if !t.refused.IsZero() {
+				repeating++
+			}
+		}
 	}
-	d.options.Metrics.repeating.WithLabelValues(subscription.String()).Set(float64(repeating))
+	d.options.Metrics.Waiting(subscription, unsent+uint64(max(unanswered, 0)), repeating)
 }
 
 // Health is what came of the last deliveries of a Subscription.

@@ -45,7 +45,7 @@ func (w *worker) giveUp(m *nats.Msg, about *nats.MsgMetadata, header http.Header
 // invalid gives a message up that is no event: no sink would ever take it. It tells whether NATS is
 // told later.
 func (w *worker) invalid(m *nats.Msg, about *nats.MsgMetadata, why error) (later bool) {
-	w.metrics.count(letters.AnswerInvalid)
+	w.metrics.Count(letters.AnswerInvalid)
 	w.Log.Warn("a message is no event, and would never be delivered: it becomes a dead letter", zap.String("subscription", w.name),
 		zap.Uint64("sequence", about.Sequence.Stream), zap.Error(why))
 	o := outcome{code: letters.AnswerInvalid, problem: why.Error()}
@@ -92,7 +92,7 @@ func (w *worker) keep(m *nats.Msg, about *nats.MsgMetadata, o outcome) bool {
 
 // lettered says that an event became a dead letter.
 func (w *worker) lettered() {
-	w.metrics.count("dead-letter")
+	w.metrics.Count("dead-letter")
 	if after := w.health.noteLetter(time.Now()); after > 0 {
 		w.Changed(w.subscription, after)
 	}

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
@@ -42,15 +44,20 @@ func TestNumbers(t *testing.T) {
 			return Numbers{}, 0, err
 		}
 		info := c.CachedInfo()
+		registry := prometheus.NewRegistry()
+		d.options.Metrics = tally.New(registry) // which can be asked
 		d.Waiting(orders, info.NumPending, info.NumAckPending)
 		n := d.Numbers(orders, info.NumAckPending, info.AckFloor.Stream)
-		registry := prometheus.NewRegistry()
-		registry.MustRegister(d.options.Metrics.backlog)
 		gathered, err := registry.Gather()
 		if err != nil {
 			return n, 0, err
 		}
-		return n, gathered[0].GetMetric()[0].GetGauge().GetValue(), nil
+		for _, f := range gathered {
+			if f.GetName() == "eventing_delivery_backlog" {
+				return n, f.GetMetric()[0].GetGauge().GetValue(), nil
+			}
+		}
+		return n, 0, errors.New("there is no backlog")
 	}
 	began := time.Now()
 	set(d)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 )
 
 const (
@@ -89,7 +90,7 @@ type target struct {
 	breaker  *gobreaker.TwoStepCircuitBreaker[struct{}]
 	health   health
 	refusals refusal.Log
-	metrics  *series
+	metrics  *tally.Series
 }
 
 // NewReceiver returns a Receiver. It needs Sender, Metrics, Log and Changed of the options.
@@ -122,7 +123,7 @@ func (r *Receiver) Forget(subscription types.NamespacedName) {
 	delete(r.targets, subscription)
 	r.mu.Unlock()
 	if known {
-		r.options.Metrics.forget(subscription)
+		r.options.Metrics.Forget(subscription)
 	}
 }
 
@@ -133,7 +134,7 @@ func (r *Receiver) target(subscription types.NamespacedName, s Settings, sink Si
 	if t == nil || t.settings != s {
 		t = &target{
 			settings: s, slots: make(chan struct{}, s.MaxInFlight),
-			metrics: r.options.Metrics.series(subscription, backend.ConsumerName(subscription.Namespace, subscription.Name), sink.url.String()),
+			metrics: r.options.Metrics.Series(subscription, backend.ConsumerName(subscription.Namespace, subscription.Name), sink.url.String()),
 			breaker: gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 				Timeout: openFor, ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failuresToOpen },
 			}),
@@ -264,13 +265,13 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 		r.count(key, "open")
 		return http.StatusServiceUnavailable, openFor
 	}
-	t.metrics.inFlight.Inc()
-	defer t.metrics.inFlight.Dec()
+	t.metrics.InFlight.Inc()
+	defer t.metrics.InFlight.Dec()
 	began := time.Now()
 	// An event that the sink works on is not abandoned because the mesh is gone: the sink would
 	// have it twice.
 	o := r.options.Sender.send(context.WithoutCancel(ctx), min(backend.MeshSinkTimeout, time.Until(deadline(ctx))), sink.url, header, data)
-	t.metrics.posted(header, o.code, time.Since(began))
+	t.metrics.Posted(header, o.code, time.Since(began))
 	if after := t.health.note(o.problem, time.Now()); after > 0 {
 		r.options.Changed(key, after)
 	}
@@ -284,7 +285,7 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 }
 
 func (r *Receiver) count(key types.NamespacedName, code string) {
-	r.options.Metrics.total.WithLabelValues(key.String(), code).Inc()
+	r.options.Metrics.Count(key, code)
 }
 
 func deadline(ctx context.Context) time.Time {

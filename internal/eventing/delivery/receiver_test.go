@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 )
 
 // meshSink is a sink, and a Receiver before it that knows the Subscription shop/orders.
@@ -46,7 +47,7 @@ func startMeshSink(t *testing.T, settings Settings) *meshSink {
 		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
 	}}}
 	s.receiver = NewReceiver(Options{
-		Sender: sender, Metrics: NewMetrics(prometheus.NewRegistry()), Log: zap.NewNop(), Changed: func(types.NamespacedName, time.Duration) {},
+		Sender: sender, Metrics: tally.New(prometheus.NewRegistry()), Log: zap.NewNop(), Changed: func(types.NamespacedName, time.Duration) {},
 	}, &known{settings: settings, probed: &s.probed})
 	return s
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/post"
 )
 
@@ -103,7 +104,7 @@ func notLinkLocal(_, address string, _ syscall.RawConn) error {
 }
 
 // codeError is the code of an outcome without an answer.
-const codeError = "error"
+const codeError = tally.NoAnswer
 
 // outcome is what came of posting an event once.
 type outcome struct {

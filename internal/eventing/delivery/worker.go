@@ -15,6 +15,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 )
 
 const (
@@ -46,7 +47,7 @@ type worker struct {
 	posts        *share // what it takes to post them, in addition
 	posting      *sync.WaitGroup
 	ending       chan struct{}
-	metrics      *series
+	metrics      *tally.Series
 	end          sync.Once
 	health       health
 	refusals     refusal.Log
@@ -105,7 +106,7 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 	w := &worker{
 		Options: &d.options, subscription: subscription, name: subscription.String(), settings: settings,
 		posting: &d.posting, ending: make(chan struct{}), consumer: source.Consumer,
-		metrics: d.options.Metrics.series(subscription, source.Consumer, settings.Sink),
+		metrics: d.options.Metrics.Series(subscription, source.Consumer, settings.Sink),
 		bytes:   &share{of: d.options.Budget},
 		posts:   &share{of: d.options.Budget},
 		lanes:   newLanes(settings.MaxInFlight, settings.Types), traces: map[uint64]trace{}, began: time.Now(),
@@ -230,9 +231,9 @@ func (w *worker) slot(e waiting, now time.Time) (v verdict, short bool) {
 // run delivers an event that has a slot.
 func (w *worker) run(m *nats.Msg) {
 	defer w.posting.Done()
-	w.metrics.inFlight.Inc()
+	w.metrics.InFlight.Inc()
 	again := w.deliver(m)
-	w.metrics.inFlight.Dec()
+	w.metrics.InFlight.Dec()
 	w.posts.givePost(0)
 	if !again {
 		w.bytes.give(realSize(m))
@@ -277,16 +278,6 @@ func (w *worker) again(m *nats.Msg, about *nats.MsgMetadata, id string, o outcom
 
 // waiting is how many events wait in NATS for their next try. The caller holds the lock.
 func (w *worker) waiting() int { return max(len(w.traces), w.unanswered) }
-
-// repeating is how many of them the sink has refused. The caller holds the lock.
-func (w *worker) repeating() (n int) {
-	for _, t := range w.traces {
-		if !t.refused.IsZero() {
-			n++
-		}
-	}
-	return n
-}
 
 // finish forgets an event that does not come again.
 func (w *worker) finish(about *nats.MsgMetadata) {
@@ -355,7 +346,7 @@ func (w *worker) deliver(m *nats.Msg) (later bool) {
 	t := w.traces[about.Sequence.Stream]
 	w.mu.Unlock()
 	if o.taken() {
-		w.metrics.taken(header, about.Timestamp)
+		w.metrics.Taken(header, about.Timestamp)
 	} else {
 		w.refusals.Say(w.Log, "a sink did not take an event, which is sent again", refused(w.subscription, header, o), zap.Uint64("try", t.tries(about)))
 	}
@@ -385,7 +376,7 @@ func (w *worker) post(header http.Header, data []byte) outcome {
 	}
 	began := time.Now()
 	o := w.Sender.send(context.Background(), backend.SinkTimeout, w.sink.url, header, data)
-	w.metrics.posted(header, o.code, time.Since(began))
+	w.metrics.Posted(header, o.code, time.Since(began))
 	return o
 }
 

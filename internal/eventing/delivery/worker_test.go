@@ -23,6 +23,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 	"github.com/kyma-project/eventmesh-migration/test/natsserver"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
@@ -41,7 +42,7 @@ func toSink(t *testing.T, sink http.HandlerFunc) *Deliveries {
 		Sender: &Sender{transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
 		}}},
-		Metrics: NewMetrics(prometheus.NewRegistry()), Log: zap.NewNop(),
+		Metrics: tally.New(prometheus.NewRegistry()), Log: zap.NewNop(),
 		Changed: func(types.NamespacedName, time.Duration) {}, Lost: func(types.NamespacedName) {},
 	})
 	return d

@@ -15,6 +15,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/sinks"
 )
@@ -34,7 +35,7 @@ func TestNoPauses(t *testing.T) {
 		t.Fatal(err)
 	}
 	deliveries := delivery.New(delivery.Options{
-		Sender: delivery.NewSender(to.DNS), Metrics: delivery.NewMetrics(prometheus.NewRegistry()), Log: zap.NewNop(),
+		Sender: delivery.NewSender(to.DNS), Metrics: tally.New(prometheus.NewRegistry()), Log: zap.NewNop(),
 		Changed: func(types.NamespacedName, time.Duration) {}, Lost: func(s types.NamespacedName) { t.Errorf("%s is lost", s) },
 	})
 	defer func() {

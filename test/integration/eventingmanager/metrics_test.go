@@ -250,13 +250,18 @@ func TestMetrics(t *testing.T) {
 	s.force() // there is a dead letter
 	s.remove(metav1.DeletePropagationBackground)
 	s.gone(time.Minute)
-	f, err := s.families(operator)
-	s.check(err)
-	for _, name := range []string{"eventing_manager_state", "eventing_manager_switch_step", "eventing_manager_nats_connected", "eventing_manager_stream_bytes"} {
-		if f[name] != nil {
-			t.Errorf("without an Eventing there is still %v", f[name])
+	poll.Until(t, 30*time.Second, "nothing is said of an Eventing that is gone", func(context.Context) error {
+		f, err := s.families(operator)
+		if err != nil {
+			return err
 		}
-	}
+		for _, name := range []string{"eventing_manager_state", "eventing_manager_switch_step", "eventing_manager_nats_connected", "eventing_manager_stream_bytes"} {
+			if f[name] != nil {
+				return fmt.Errorf("there is still %v", f[name])
+			}
+		}
+		return nil
+	})
 }
 
 // metricsWithoutNATS: while NATS is away, its numbers are gone, and each program says so.

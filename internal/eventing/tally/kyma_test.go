@@ -1,4 +1,4 @@
-package delivery
+package tally
 
 import (
 	"net/http"
@@ -21,14 +21,14 @@ func TestMetricsOfKyma(t *testing.T) {
 		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		return answer.Body.String()
 	}
-	m := NewMetrics(registry)
+	m := New(registry)
 	orders, bills := types.NamespacedName{Namespace: "shop", Name: "orders"}, types.NamespacedName{Namespace: "shop", Name: "bills"}
 	m.Subscribed(orders, []string{"a.b", "c.d"}, false, "nats")
 	m.Subscribed(orders, []string{"a.b"}, true, "nats")
 	m.Subscribed(bills, []string{"a.b"}, false, "eventmesh")
-	of := m.series(orders, "consumer", "http://orders.shop/x?token=y")
-	of.posted(http.Header{"Ce-Type": {"a.b"}}, "204", time.Millisecond)
-	of.posted(http.Header{"Ce-Type": {"a.b"}}, codeError, time.Millisecond)
+	of := m.Series(orders, "consumer", "http://orders.shop/x?token=y")
+	of.Posted(http.Header{"Ce-Type": {"a.b"}}, "204", time.Millisecond)
+	of.Posted(http.Header{"Ce-Type": {"a.b"}}, NoAnswer, time.Millisecond)
 	text := gathered()
 	for _, line := range []string{
 		`eventing_ec_nats_delivery_per_subscription_total{consumer_name="consumer",event_type="a.b",response_code="204",sink="http://orders.shop/x",subscription_name="orders",subscription_namespace="shop"} 1`,
@@ -46,7 +46,7 @@ func TestMetricsOfKyma(t *testing.T) {
 	if strings.Contains(text, "c.d") {
 		t.Errorf("a type that was taken out is still there:\n%s", text)
 	}
-	m.forget(orders)
+	m.Forget(orders)
 	if text := gathered(); strings.Contains(text, "orders") || !strings.Contains(text, "bills") {
 		t.Errorf("after a Subscription is gone:\n%s", text)
 	}

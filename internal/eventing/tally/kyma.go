@@ -1,4 +1,4 @@
-package delivery
+package tally
 
 import (
 	"fmt"
@@ -72,10 +72,10 @@ func (s kymaSeries) note(took time.Duration) {
 	s.duration.Observe(took.Seconds())
 }
 
-func (m *kymaMetrics) series(of *series, a answer) kymaSeries {
+func (m *kymaMetrics) series(of *Series, a answer) kymaSeries {
 	sink, _, _ := strings.Cut(of.sink, "?") // a query may hold what is nobody else's
 	code := a.code
-	if code == codeError {
+	if code == NoAnswer {
 		code = "500"
 	}
 	labels := []string{of.subscription.Name, of.subscription.Namespace, a.eventType, sink, code, of.consumer}

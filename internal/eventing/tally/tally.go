@@ -1,4 +1,6 @@
-package delivery
+// Package tally is what Prometheus is told about deliveries, by Subscription, also by the names of
+// Kyma's own eventing.
+package tally
 
 import (
 	"net/http"
@@ -25,8 +27,11 @@ type Metrics struct {
 	answers, ends exemplar.Pace
 }
 
-// NewMetrics returns metrics that are registered there.
-func NewMetrics(registry prometheus.Registerer) *Metrics {
+// NoAnswer is the code of a delivery that the sink did not answer.
+const NoAnswer = "error"
+
+// New returns metrics that are registered there.
+func New(registry prometheus.Registerer) *Metrics {
 	const subscription = "subscription"
 	m := &Metrics{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -55,8 +60,8 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
-// forget removes what is about a Subscription that is gone.
-func (m *Metrics) forget(subscription types.NamespacedName) {
+// Forget removes what is about a Subscription that is gone.
+func (m *Metrics) Forget(subscription types.NamespacedName) {
 	m.kyma.forget(subscription)
 	labels := prometheus.Labels{"subscription": subscription.String()}
 	for _, vector := range []interface {
@@ -66,13 +71,27 @@ func (m *Metrics) forget(subscription types.NamespacedName) {
 	}
 }
 
-// series are the metrics of one Subscription with one sink, so that none is looked up by its labels
+// Waiting tells how many events of a Subscription wait in NATS, and how many of them a sink has
+// refused.
+func (m *Metrics) Waiting(subscription types.NamespacedName, backlog uint64, repeating int) {
+	m.backlog.WithLabelValues(subscription.String()).Set(float64(backlog))
+	m.repeating.WithLabelValues(subscription.String()).Set(float64(repeating))
+}
+
+// Count counts an event that was not posted to the sink.
+func (m *Metrics) Count(subscription types.NamespacedName, code string) {
+	m.total.WithLabelValues(subscription.String(), code).Inc()
+}
+
+// Series are the metrics of one Subscription with one sink, so that none is looked up by its labels
 // for each event.
-type series struct {
+type Series struct {
+	// InFlight is for events that are being posted.
+	InFlight prometheus.Gauge
+
 	metrics              *Metrics
 	subscription         types.NamespacedName
 	name, consumer, sink string
-	inFlight             prometheus.Gauge
 	duration, latency    prometheus.Observer
 
 	mu      sync.Mutex
@@ -83,19 +102,20 @@ type series struct {
 // answer is what a sink said to events of a type.
 type answer struct{ eventType, code string }
 
-func (m *Metrics) series(subscription types.NamespacedName, consumer, sink string) *series {
+// Series returns those of a Subscription with a sink, as it is in the Subscription.
+func (m *Metrics) Series(subscription types.NamespacedName, consumer, sink string) *Series {
 	name := subscription.String()
-	return &series{
+	return &Series{
 		metrics: m, subscription: subscription, name: name, consumer: consumer, sink: sink,
-		inFlight: m.inFlight.WithLabelValues(name), duration: m.duration.WithLabelValues(name), latency: m.latency.WithLabelValues(name),
+		InFlight: m.inFlight.WithLabelValues(name), duration: m.duration.WithLabelValues(name), latency: m.latency.WithLabelValues(name),
 		codes: map[string]prometheus.Counter{}, answers: map[answer]kymaSeries{},
 	}
 }
 
-// count counts an event that was not posted to the sink.
-func (s *series) count(code string) { s.code(code).Inc() }
+// Count counts an event that was not posted to the sink.
+func (s *Series) Count(code string) { s.code(code).Inc() }
 
-func (s *series) code(code string) prometheus.Counter {
+func (s *Series) code(code string) prometheus.Counter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.codes[code]
@@ -106,22 +126,22 @@ func (s *series) code(code string) prometheus.Counter {
 	return c
 }
 
-// posted notes a try to deliver an event with this header.
-func (s *series) posted(header http.Header, code string, took time.Duration) {
+// Posted notes a try to deliver an event with this header.
+func (s *Series) Posted(header http.Header, code string, took time.Duration) {
 	trace := s.metrics.answers.Of(header[exemplar.Header])
 	exemplar.Count(s.code(code), trace)
 	exemplar.Observe(s.duration, took.Seconds(), trace)
 	s.kyma(answer{header["Ce-Type"][0], code}).note(took)
 }
 
-// taken notes that the sink has taken an event that was accepted at a time. The clocks of NATS and
+// Taken notes that the sink has taken an event that was accepted at a time. The clocks of NATS and
 // of this process may differ.
-func (s *series) taken(header http.Header, accepted time.Time) {
+func (s *Series) Taken(header http.Header, accepted time.Time) {
 	exemplar.Observe(s.latency, max(time.Since(accepted), 0).Seconds(), s.metrics.ends.Of(header[exemplar.Header]))
 }
 
 // kyma are the metrics of an answer by the names of Kyma's own eventing.
-func (s *series) kyma(a answer) kymaSeries {
+func (s *Series) kyma(a answer) kymaSeries {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of, known := s.answers[a]
