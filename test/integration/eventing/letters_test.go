@@ -108,7 +108,7 @@ func (a *lettersAPI) call(ctx context.Context, user *rest.Config, method, path, 
 	if err != nil {
 		return 0, "", err
 	}
-	defer answer.Body.Close() //nolint:errcheck // it was read
+	defer answer.Body.Close()
 	raw, err := io.ReadAll(answer.Body)
 	return answer.StatusCode, string(raw), err
 }
