@@ -295,7 +295,7 @@ type Delivery struct {
 // Watch returns the deliveries of an event from now on. The channel is closed when the context
 // ends, or the controller does.
 func (l *Letters) Watch(ctx context.Context, source, id string) (<-chan Delivery, error) {
-	res, err := l.ask(ctx, http.MethodGet, "/v1/deliveries", url.Values{"source": {source}, "id": {id}}, nil)
+	res, err := l.ask(ctx, http.MethodGet, "/v1/deliveries", url.Values{"source": {source}, "id": {id}}, nil) //nolint:bodyclose // by who reads it, below
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ type Server struct {
 	// Watch returns the deliveries of an event from now on.
 	Watch  func(source, id string) (seen <-chan letters.Delivery, stop func())
 	Access *Access
-	Log       *zap.Logger
+	Log    *zap.Logger
 
 	mu sync.Mutex
 	// busy: dead letters are being delivered again or deleted. Two at once would deliver them

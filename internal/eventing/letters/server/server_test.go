@@ -194,7 +194,7 @@ func (c *caller) call(user, method, path, body string) (status int, text string)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // it was read
+	defer answer.Body.Close()
 	raw, err := io.ReadAll(answer.Body)
 	if err != nil {
 		c.t.Fatal(err)
@@ -272,7 +272,7 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // the test ends it
+	defer answer.Body.Close()
 	lines := bufio.NewReader(answer.Body)
 	if line, err := lines.ReadString('\n'); line != "{}\n" {
 		t.Fatalf("%q, %v", line, err)
