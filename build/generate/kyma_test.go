@@ -33,7 +33,7 @@ func TestComingFromKyma(t *testing.T) {
 		"Conditions of Eventing":     in(read("docs/eventing/README.md"), "| `", "` |"),
 		"Requests to the publisher":  in(read("docs/eventing/publisher-proxy.md"), "`", "`"),
 	}
-	documents := read("docs/eventing/publisher-proxy.md") + read("docs/eventing/subscriptions.md")
+	documents := read("docs/eventing/metrics.md")
 	here["Metrics"] = func(name string) bool {
 		return strings.Contains(documents, "`"+name+"`") || strings.Contains(documents, "`"+name+"{")
 	}
