@@ -18,9 +18,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
-// TestWalk: sinks answer 400 and 503, hang, and have no host. On a screen of 80 columns a person sees
-// which, why and how many events, repairs them, delivers again, and each accepted event is at its
-// sink.
+// TestWalk: sinks answer 400 and 503, hang, and have no host. On a screen of 80 columns a person
+// sees which, why and how many events, repairs them, delivers again, and each accepted event is at
+// its sink.
 func TestWalk(t *testing.T) {
 	r := newRig(t, true)
 	(&meshRig{rig: r}).asInChart()
