@@ -168,6 +168,8 @@ backend:
     natsResources: {requests: {cpu: 40m, memory: 64Mi}, limits: {cpu: 500m, memory: 1Gi}}
     natsSpread: Preferred
     deadLetterAfter: 24h
+    deadLetterMaxSize: 64Mi
+    deadLetterMaxAge: 720h
     eventTypePrefix: sap.kyma.custom
 publisher:
   replicas: {min: 2, max: 2}
