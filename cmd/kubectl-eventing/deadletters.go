@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/inspect"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/remote"
 	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/wording"
@@ -20,7 +21,7 @@ import (
 
 // letterFlags choose dead letters, and how the controller is reached.
 type letterFlags struct {
-	filter        remote.Filter
+	filter        contract.Filter
 	after, before string
 	limit         int
 	// all: no other choice is needed.
@@ -174,11 +175,11 @@ name of a dead letter for the other commands. -o wide adds source, sink and time
 		Example: "  {name} dead-letters list\n  {name} dead-letters list -n shop --subscription orders\n  {name} dead-letters list --answer 400 --after 24h -o wide",
 		RunE: func(*cobra.Command, []string) error {
 			return a.reach(nil, func(ctx context.Context, c *connection) error {
-				var all []remote.Letter
+				var all []contract.Letter
 				total := 0
 				err := askLetters(ctx, c, f, func(ctx context.Context, api *remote.Letters) (err error) {
-					all = []remote.Letter{}
-					total, err = api.List(ctx, f.filter, f.limit, func(l remote.Letter) error {
+					all = []contract.Letter{}
+					total, err = api.List(ctx, f.filter, f.limit, func(l contract.Letter) error {
 						all = append(all, l)
 						return nil
 					})
@@ -197,13 +198,13 @@ name of a dead letter for the other commands. -o wide adds source, sink and time
 	return cmd
 }
 
-func writeLetters(a *app, c *connection, f *letterFlags, all []remote.Letter, total int) error {
+func writeLetters(a *app, c *connection, f *letterFlags, all []contract.Letter, total int) error {
 	switch {
 	case a.structured():
 		return a.print(struct {
 			where
-			Total int             `json:"total"`
-			Items []remote.Letter `json:"items"`
+			Total int               `json:"total"`
+			Items []contract.Letter `json:"items"`
 		}{whereOf(c), total, all})
 	case a.output == frame.FormName:
 		var names []string
@@ -249,7 +250,7 @@ func chosen(given []string) string {
 }
 
 // why a letter was given up.
-func why(l *remote.Letter) string {
+func why(l *contract.Letter) string {
 	if l.Problem != "" {
 		return l.Problem
 	}
@@ -292,7 +293,7 @@ sequence.`,
 				return err
 			}
 			return a.reach(nil, func(ctx context.Context, c *connection) error {
-				var shown *remote.Shown
+				var shown *contract.Shown
 				if err := askLetters(ctx, c, f, func(ctx context.Context, api *remote.Letters) (err error) {
 					shown, err = api.Show(ctx, sequence, payload)
 					return err
@@ -332,12 +333,12 @@ func sequencesOf(args []string) (all []uint64, err error) {
 	return all, nil
 }
 
-func writeLetter(a *app, c *connection, l *remote.Shown, payload bool) error {
+func writeLetter(a *app, c *connection, l *contract.Shown, payload bool) error {
 	switch {
 	case a.structured():
 		return a.print(struct {
 			where
-			*remote.Shown
+			*contract.Shown
 		}{whereOf(c), l})
 	case a.output == frame.FormName:
 		return frame.WriteNames(a.Stdout, []string{strconv.FormatUint(l.Sequence, 10)})
@@ -412,10 +413,10 @@ type working struct {
 
 	mu    sync.Mutex
 	total int
-	sum   remote.Summary
-	last  remote.Done
+	sum   contract.Summary
+	last  contract.Done
 	// problems are the dead letters that are left, the first ones.
-	left []remote.Done
+	left []contract.Done
 }
 
 // describe is what the status line shows.
@@ -439,24 +440,12 @@ func (w *working) describe(time.Time) string {
 // mostLeft is how many that are left are kept for the report.
 const mostLeft = 1000
 
-func (w *working) note(d remote.Done) {
+func (w *working) note(d contract.Done) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.last = d
-	w.sum.Total++
-	switch d.Result {
-	case "delivered":
-		w.sum.Delivered++
-	case "refused":
-		w.sum.Refused++
-	case "gone":
-		w.sum.Gone++
-	case "deleted":
-		w.sum.Deleted++
-	default:
-		w.sum.Failed++
-	}
-	if (d.Result == "refused" || d.Result == "failed") && len(w.left) < mostLeft {
+	w.sum.Add(d)
+	if d.Left() && len(w.left) < mostLeft {
 		w.left = append(w.left, d)
 	}
 }
@@ -465,7 +454,7 @@ func work(ctx context.Context, a *app, c *connection, f *letterFlags, p *working
 	total := len(f.filter.Sequences)
 	if err := askLetters(ctx, c, f, func(ctx context.Context, api *remote.Letters) (err error) {
 		if total == 0 {
-			if total, err = api.List(ctx, f.filter, 1, func(remote.Letter) error { return nil }); err != nil {
+			if total, err = api.List(ctx, f.filter, 1, func(contract.Letter) error { return nil }); err != nil {
 				return err
 			}
 		}
@@ -474,7 +463,7 @@ func work(ctx context.Context, a *app, c *connection, f *letterFlags, p *working
 		return err
 	}
 	if total == 0 {
-		return writeWork(a, c, f, p, &remote.Summary{Done: true}, nil)
+		return writeWork(a, c, f, p, &contract.Summary{Done: true}, nil)
 	}
 	if p.verb == remote.Delete && !yes {
 		if err := frame.CanConfirm(a.in, a.isTerminal, "--yes"); err != nil {
@@ -490,12 +479,12 @@ func work(ctx context.Context, a *app, c *connection, f *letterFlags, p *working
 		}
 	}
 	p.total = total
-	var sum *remote.Summary
+	var sum *contract.Summary
 	err := askLetters(ctx, c, f, func(ctx context.Context, api *remote.Letters) (err error) {
-		sum, err = api.Work(ctx, p.verb, f.filter, func(d remote.Done) {
+		sum, err = api.Work(ctx, p.verb, f.filter, func(d contract.Done) {
 			c.status.Note(func() {}) // begins the drawing
 			p.note(d)
-			if d.Result == "refused" || d.Result == "failed" {
+			if d.Left() {
 				a.code = frame.ExitFailed
 			}
 		})
@@ -508,7 +497,7 @@ func work(ctx context.Context, a *app, c *connection, f *letterFlags, p *working
 }
 
 // writeWork is the report; sum is nil if the work was interrupted, which err says.
-func writeWork(a *app, c *connection, f *letterFlags, p *working, sum *remote.Summary, err error) error {
+func writeWork(a *app, c *connection, f *letterFlags, p *working, sum *contract.Summary, err error) error {
 	interrupted := sum == nil
 	if interrupted {
 		told := p.sum
@@ -522,9 +511,9 @@ func writeWork(a *app, c *connection, f *letterFlags, p *working, sum *remote.Su
 	case a.structured():
 		if printed := a.print(struct {
 			where
-			remote.Summary
-			Letters []remote.Done `json:"notDone"`
-		}{whereOf(c), *sum, append([]remote.Done{}, p.left...)}); printed != nil {
+			contract.Summary
+			Letters []contract.Done `json:"notDone"`
+		}{whereOf(c), *sum, append([]contract.Done{}, p.left...)}); printed != nil {
 			return printed
 		}
 		return err
@@ -571,7 +560,7 @@ func writeWork(a *app, c *connection, f *letterFlags, p *working, sum *remote.Su
 }
 
 // notDone are the reasons of what is left, each with how often.
-func notDone(a *app, left []remote.Done) (lines []string) {
+func notDone(a *app, left []contract.Done) (lines []string) {
 	const most = 10
 	count := map[string]int{}
 	var kinds []string

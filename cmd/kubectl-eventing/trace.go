@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/inspect"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/remote"
 	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/wording"
@@ -19,7 +20,7 @@ import (
 type traced struct {
 	sent
 	// Deliveries are all tries to deliver it that were seen.
-	Deliveries []remote.Delivery `json:"deliveries"`
+	Deliveries []contract.Delivery `json:"deliveries"`
 	// Left are the Subscriptions that want it and whose sinks have not taken it.
 	Left []string `json:"left"`
 }
@@ -83,7 +84,7 @@ func trace(ctx context.Context, a *app, c *connection, api *remote.Letters, e re
 	if err != nil {
 		return err
 	}
-	t := traced{sent: sent{whereOf(c), e.ID, e.Source, e.Type, answer, []string{}}, Deliveries: []remote.Delivery{}, Left: []string{}}
+	t := traced{sent: sent{whereOf(c), e.ID, e.Source, e.Type, answer, []string{}}, Deliveries: []contract.Delivery{}, Left: []string{}}
 	wanted := slices.DeleteFunc(all, func(s inspect.Subscription) bool { return !s.Wants(e.Source, e.Type) })
 	for _, s := range wanted {
 		t.WantedBy = append(t.WantedBy, s.Namespace+"/"+s.Name)

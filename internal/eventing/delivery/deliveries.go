@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 )
 
@@ -41,7 +41,7 @@ type Options struct {
 // Keeper stores events that are given up: letters.Store.
 type Keeper interface {
 	// Put stores an event. id is the same each time for one event of one Subscription.
-	Put(ctx context.Context, l *letters.Letter, of *nats.Msg, id string) error
+	Put(ctx context.Context, l *contract.Letter, of *nats.Msg, id string) error
 }
 
 // Settings are how the events of one Subscription are delivered.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
 )
 
 const (
@@ -45,10 +46,10 @@ func (w *worker) giveUp(m *nats.Msg, about *nats.MsgMetadata, header http.Header
 // invalid gives a message up that is no event: no sink would ever take it. It tells whether NATS is
 // told later.
 func (w *worker) invalid(m *nats.Msg, about *nats.MsgMetadata, why error) (later bool) {
-	w.metrics.Count(letters.AnswerInvalid)
+	w.metrics.Count(contract.AnswerInvalid)
 	w.Log.Warn("a message is no event, and would never be delivered: it becomes a dead letter", zap.String("subscription", w.name),
 		zap.Uint64("sequence", about.Sequence.Stream), zap.Error(why))
-	o := outcome{code: letters.AnswerInvalid, problem: why.Error()}
+	o := outcome{code: contract.AnswerInvalid, problem: why.Error()}
 	if w.DeadLetters == nil {
 		if err := m.Term(); err != nil {
 			w.Log.Warn("cannot delete a message that is no event: NATS sends it again", zap.String("subscription", w.name), zap.Error(err))
@@ -67,11 +68,11 @@ func (w *worker) invalid(m *nats.Msg, about *nats.MsgMetadata, why error) (later
 // keep stores an event in the stream of dead letters.
 func (w *worker) keep(m *nats.Msg, about *nats.MsgMetadata, o outcome) bool {
 	now := time.Now()
-	l := &letters.Letter{
+	l := &contract.Letter{
 		Namespace: w.subscription.Namespace, Subscription: w.subscription.Name, UID: string(w.settings.UID),
 		Sink: w.settings.Sink, Answer: o.code, Problem: o.problem, Published: about.Timestamp, First: now, Last: now,
 	}
-	if o.code != letters.AnswerInvalid {
+	if o.code != contract.AnswerInvalid {
 		w.mu.Lock()
 		t := w.traces[about.Sequence.Stream]
 		w.mu.Unlock()

@@ -18,6 +18,7 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
@@ -33,9 +34,9 @@ func keeping(t *testing.T, d *Deliveries, js jetstream.JetStream, size int64) *l
 	return store
 }
 
-func stored(t *testing.T, s *letters.Store) []letters.Letter {
+func stored(t *testing.T, s *letters.Store) []contract.Letter {
 	t.Helper()
-	page, err := s.List(t.Context(), letters.Filter{}, 0, 1000)
+	page, err := s.List(t.Context(), contract.Filter{}, 0, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,11 +75,11 @@ func TestGivenUp(t *testing.T) {
 	for next(t, told) != "2 +ACK" {
 	}
 	got := stored(t, store)
-	want := []letters.Letter{
+	want := []contract.Letter{
 		{Sequence: 1, Namespace: "shop", Subscription: "orders", UID: "uid-1", Sink: ordersSink.Sink, ID: "7", Source: "shop", Type: "a.b", Answer: "422", Problem: "the sink answers 422"},
 		{Sequence: 2, Namespace: "shop", Subscription: "orders", UID: "uid-1", Sink: ordersSink.Sink, Answer: "invalid", Problem: "attribute ce-specversion is missing", Bytes: 1},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(letters.Letter{}, "Tries", "Published", "First", "Last", "Stored")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(contract.Letter{}, "Tries", "Published", "First", "Last", "Stored")); diff != "" {
 		t.Fatalf("dead letters (-want +got):\n%s", diff)
 	}
 	l := got[0]
@@ -132,7 +133,7 @@ func TestNoRoomForDeadLetters(t *testing.T) {
 	if _, err := js.PublishMsg(t.Context(), filler); err != nil {
 		t.Fatal(err)
 	}
-	l := &letters.Letter{Namespace: "shop", Subscription: "orders"}
+	l := &contract.Letter{Namespace: "shop", Subscription: "orders"}
 	if err := store.Put(t.Context(), l, &nats.Msg{Data: make([]byte, 300)}, "x"); !errors.Is(err, letters.ErrFull) {
 		t.Errorf("a full stream: %v, want ErrFull", err)
 	}
@@ -209,7 +210,7 @@ func TestOneDeadLetter(t *testing.T) {
 	js, _, _ := orderEvents(t, false)
 	store := keeping(t, d, js, 8<<20)
 	for range 2 {
-		if err := store.Put(t.Context(), &letters.Letter{Namespace: "shop", Subscription: "orders"}, &nats.Msg{Data: []byte("x")}, "c/1/2"); err != nil {
+		if err := store.Put(t.Context(), &contract.Letter{Namespace: "shop", Subscription: "orders"}, &nats.Msg{Data: []byte("x")}, "c/1/2"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -240,16 +241,16 @@ func TestManyDeadLetters(t *testing.T) {
 	})
 	for _, tc := range []struct {
 		reason string
-		filter letters.Filter
+		filter contract.Filter
 		want   int
 		total  uint64
 	}{
-		{"all", letters.Filter{}, all, all},
-		{"of a Subscription", letters.Filter{Namespace: "shop", Subscription: "s1"}, all / 3, all / 3},
-		{"of a namespace", letters.Filter{Namespace: "shop"}, all, all},
-		{"of another namespace", letters.Filter{Namespace: "sho"}, 0, 0},
-		{"few of many", letters.Filter{Type: "t.999"}, all / 1000, all},
-		{"another answer", letters.Filter{Answer: "503"}, 0, all},
+		{"all", contract.Filter{}, all, all},
+		{"of a Subscription", contract.Filter{Namespace: "shop", Subscription: "s1"}, all / 3, all / 3},
+		{"of a namespace", contract.Filter{Namespace: "shop"}, all, all},
+		{"of another namespace", contract.Filter{Namespace: "sho"}, 0, 0},
+		{"few of many", contract.Filter{Type: "t.999"}, all / 1000, all},
+		{"another answer", contract.Filter{Answer: "503"}, 0, all},
 	} {
 		seen, pages := map[uint64]bool{}, 0
 		for from := uint64(0); ; pages++ {

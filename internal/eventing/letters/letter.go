@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
 )
 
 // The headers of a dead letter, in addition to those of its event.
@@ -31,45 +31,6 @@ const (
 	// longestText bounds what is kept of a text for people.
 	longestText = 300
 )
-
-// AnswerInvalid is the answer of a message that is no event: it was sent to no sink.
-const AnswerInvalid = "invalid"
-
-// Letter is what is known of a dead letter, without what is in it.
-type Letter struct {
-	// Sequence is its number in the stream of dead letters.
-	Sequence uint64 `json:"sequence"`
-	// Namespace and Subscription name the Subscription that gave it up, and UID is its UID.
-	Namespace    string `json:"namespace"`
-	Subscription string `json:"subscription"`
-	UID          string `json:"uid,omitempty"`
-	// Sink is the URL that did not take it.
-	Sink string `json:"sink,omitempty"`
-	// ID, Source and Type are the event's; empty of a message that is no event.
-	ID     string `json:"id,omitempty"`
-	Source string `json:"source,omitempty"`
-	Type   string `json:"type,omitempty"`
-	// Answer is the status of the last answer, "error" without one, or AnswerInvalid. Problem is
-	// the same in words.
-	Answer  string `json:"answer"`
-	Problem string `json:"problem,omitempty"`
-	// Tries is how often it was sent to the sink.
-	Tries uint64 `json:"tries"`
-	// Published is when it was stored as an event, First when the sink first refused it, as far as
-	// the process knew that gave it up, and Last when it was sent last. Stored is when it became a
-	// dead letter.
-	Published time.Time `json:"published,omitzero"`
-	First     time.Time `json:"first,omitzero"`
-	Last      time.Time `json:"last,omitzero"`
-	Stored    time.Time `json:"stored,omitzero"`
-	// Bytes is the size of its data.
-	Bytes int `json:"bytes"`
-}
-
-// Key is the Subscription.
-func (l *Letter) Key() types.NamespacedName {
-	return types.NamespacedName{Namespace: l.Namespace, Name: l.Subscription}
-}
 
 // Headers are those of the event of a dead letter, by name in small letters.
 func Headers(m *nats.Msg) map[string]string {
@@ -93,7 +54,7 @@ type Outcome struct {
 }
 
 // message is a dead letter as it is stored. of is the message as it came from the stream.
-func message(l *Letter, of *nats.Msg) *nats.Msg {
+func message(l *contract.Letter, of *nats.Msg) *nats.Msg {
 	m := nats.NewMsg(backend.DeadLetterSubject(l.Namespace, l.Subscription))
 	m.Data = of.Data
 	for name, values := range of.Header {
@@ -120,8 +81,8 @@ func message(l *Letter, of *nats.Msg) *nats.Msg {
 var errNoLetter = errors.New("the message is no dead letter of ours")
 
 // read is the opposite of message.
-func read(subject string, header nats.Header, sequence uint64, stored time.Time, bytes int) (Letter, error) {
-	l := Letter{Sequence: sequence, Stored: stored, Bytes: bytes}
+func read(subject string, header nats.Header, sequence uint64, stored time.Time, bytes int) (contract.Letter, error) {
+	l := contract.Letter{Sequence: sequence, Stored: stored, Bytes: bytes}
 	var ok bool
 	if l.Namespace, l.Subscription, ok = backend.ParseDeadLetterSubject(subject); !ok {
 		return l, fmt.Errorf("subject %q: %w", subject, errNoLetter)
@@ -174,23 +135,4 @@ func short(text string) string {
 		end--
 	}
 	return text[:end]
-}
-
-// Delivery is one try to deliver an event.
-type Delivery struct {
-	Namespace    string `json:"namespace"`
-	Subscription string `json:"subscription"`
-	Sink         string `json:"sink"`
-	Type         string `json:"type"`
-	// Stored is when NATS had stored the event, Received when this process got it from there,
-	// Posted when it was sent to the sink, and Answered when the sink had answered, or had not.
-	Stored   time.Time `json:"stored"`
-	Received time.Time `json:"received"`
-	Posted   time.Time `json:"posted"`
-	Answered time.Time `json:"answered"`
-	// Try counts from 1.
-	Try uint64 `json:"try"`
-	// Answer is the status, or "error" without one. Problem is "" if the sink took the event.
-	Answer  string `json:"answer"`
-	Problem string `json:"problem,omitempty"`
 }

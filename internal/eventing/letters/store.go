@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
 )
 
 const (
@@ -40,7 +41,7 @@ type Store struct {
 
 // Put stores an event that is given up. id is the same each time for the same event and
 // Subscription: what is stored twice within the window of the stream is stored once.
-func (s *Store) Put(ctx context.Context, l *Letter, of *nats.Msg, id string) error {
+func (s *Store) Put(ctx context.Context, l *contract.Letter, of *nats.Msg, id string) error {
 	js, err := s.JetStream()
 	if err != nil {
 		return err
@@ -61,28 +62,9 @@ const (
 	errorStoreFailed jetstream.ErrorCode = 10077
 )
 
-// Filter chooses dead letters. The zero value chooses all.
-type Filter struct {
-	Namespace    string    `json:"namespace,omitempty"`
-	Subscription string    `json:"subscription,omitempty"`
-	Type         string    `json:"type,omitempty"`
-	Answer       string    `json:"answer,omitempty"`
-	After        time.Time `json:"after,omitzero"`
-	Before       time.Time `json:"before,omitzero"`
-	// Sequences, if there are any, are those to choose from.
-	Sequences []uint64 `json:"sequences,omitempty"`
-}
-
-// Passes tells whether a dead letter is chosen. Times are those at which it was stored.
-func (f *Filter) Passes(l *Letter) bool {
-	return (f.Namespace == "" || f.Namespace == l.Namespace) && (f.Subscription == "" || f.Subscription == l.Subscription) &&
-		(f.Type == "" || f.Type == l.Type) && (f.Answer == "" || f.Answer == l.Answer) &&
-		(f.After.IsZero() || !l.Stored.Before(f.After)) && (f.Before.IsZero() || l.Stored.Before(f.Before))
-}
-
 // Page are dead letters in the order of their sequences.
 type Page struct {
-	Items []Letter `json:"items"`
+	Items []contract.Letter `json:"items"`
 	// Continue is the sequence to begin the next page at; 0 at the end.
 	Continue uint64 `json:"continue,omitempty,string"`
 	// Total is how many there are of this Subscription, or of all, the other conditions of the
@@ -91,8 +73,8 @@ type Page struct {
 }
 
 // List returns at most limit dead letters from a sequence on. It reads no data.
-func (s *Store) List(ctx context.Context, f Filter, from uint64, limit int) (Page, error) {
-	page := Page{Items: []Letter{}}
+func (s *Store) List(ctx context.Context, f contract.Filter, from uint64, limit int) (Page, error) {
+	page := Page{Items: []contract.Letter{}}
 	in, err := s.stream(ctx)
 	if errors.Is(err, ErrNone) {
 		return page, nil
@@ -156,7 +138,7 @@ func (s *Store) List(ctx context.Context, f Filter, from uint64, limit int) (Pag
 }
 
 // Get returns a dead letter with its message.
-func (s *Store) Get(ctx context.Context, sequence uint64) (*Letter, *nats.Msg, error) {
+func (s *Store) Get(ctx context.Context, sequence uint64) (*contract.Letter, *nats.Msg, error) {
 	in, err := s.stream(ctx)
 	if err != nil {
 		return nil, nil, err

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
 	"k8s.io/client-go/rest"
 )
 
@@ -30,45 +31,8 @@ const (
 	mostLine   = 1 << 20
 )
 
-// Letter is an event that was given up.
-type Letter struct {
-	Sequence     uint64    `json:"sequence"`
-	Namespace    string    `json:"namespace"`
-	Subscription string    `json:"subscription"`
-	UID          string    `json:"uid,omitempty"`
-	Sink         string    `json:"sink,omitempty"`
-	ID           string    `json:"id,omitempty"`
-	Source       string    `json:"source,omitempty"`
-	Type         string    `json:"type,omitempty"`
-	Answer       string    `json:"answer"`
-	Problem      string    `json:"problem,omitempty"`
-	Tries        uint64    `json:"tries"`
-	Published    time.Time `json:"published,omitzero"`
-	First        time.Time `json:"first,omitzero"`
-	Last         time.Time `json:"last,omitzero"`
-	Stored       time.Time `json:"stored,omitzero"`
-	Bytes        int       `json:"bytes"`
-}
-
-// Shown is a dead letter with the attributes of its event and, if it was asked for, its data.
-type Shown struct {
-	Letter
-	Headers map[string]string `json:"headers"`
-	Data    []byte            `json:"data,omitempty"`
-}
-
-// Filter chooses dead letters; the zero value all.
-type Filter struct {
-	Namespace    string    `json:"namespace,omitempty"`
-	Subscription string    `json:"subscription,omitempty"`
-	Type         string    `json:"type,omitempty"`
-	Answer       string    `json:"answer,omitempty"`
-	After        time.Time `json:"after,omitzero"`
-	Before       time.Time `json:"before,omitzero"`
-	Sequences    []uint64  `json:"sequences,omitempty"`
-}
-
-func (f *Filter) query() url.Values {
+// queryOf is a filter as the API reads it.
+func queryOf(f contract.Filter) url.Values {
 	values := url.Values{}
 	set := func(name, value string) {
 		if value != "" {
@@ -89,7 +53,7 @@ func (f *Filter) query() url.Values {
 
 // page is a part of a list.
 type page struct {
-	Items []Letter `json:"items"`
+	Items []contract.Letter `json:"items"`
 	// Continue asks for the next page. It is a text, or a number; none or 0 is the last page.
 	Continue json.RawMessage `json:"continue"`
 	Total    int             `json:"total"`
@@ -101,30 +65,6 @@ func (p *page) next() string {
 		return ""
 	}
 	return token
-}
-
-// Done is what came of one dead letter: delivered, refused, deleted, gone or failed.
-type Done struct {
-	Sequence     uint64 `json:"sequence"`
-	Namespace    string `json:"namespace"`
-	Subscription string `json:"subscription"`
-	ID           string `json:"id,omitempty"`
-	Result       string `json:"result"`
-	Answer       string `json:"answer,omitempty"`
-	Problem      string `json:"problem,omitempty"`
-}
-
-// Summary is what came of all.
-type Summary struct {
-	Done      bool `json:"done"`
-	Total     int  `json:"total"`
-	Delivered int  `json:"delivered"`
-	Refused   int  `json:"refused"`
-	Gone      int  `json:"gone"`
-	Deleted   int  `json:"deleted"`
-	Failed    int  `json:"failed"`
-	// Left is how many of those that were chosen are still dead letters.
-	Left int `json:"left"`
 }
 
 // RefusedError is an answer of the API that is no success.
@@ -199,8 +139,8 @@ func verify(s tls.ConnectionState, certificate string) error {
 
 // List hands over all dead letters that a filter chooses, at most a number of them (0: all), page
 // by page. It returns how many there are.
-func (l *Letters) List(ctx context.Context, f Filter, most int, each func(Letter) error) (total int, err error) {
-	query, told := f.query(), 0
+func (l *Letters) List(ctx context.Context, f contract.Filter, most int, each func(contract.Letter) error) (total int, err error) {
+	query, told := queryOf(f), 0
 	query.Set("limit", "500")
 	for {
 		var p page
@@ -225,12 +165,12 @@ func (l *Letters) List(ctx context.Context, f Filter, most int, each func(Letter
 }
 
 // Show returns a dead letter.
-func (l *Letters) Show(ctx context.Context, sequence uint64, payload bool) (*Shown, error) {
+func (l *Letters) Show(ctx context.Context, sequence uint64, payload bool) (*contract.Shown, error) {
 	query := url.Values{}
 	if payload {
 		query.Set("payload", "true")
 	}
-	s := &Shown{}
+	s := &contract.Shown{}
 	if err := l.read(ctx, "/v1/dead-letters/"+strconv.FormatUint(sequence, 10), query, s); err != nil {
 		return nil, err
 	}
@@ -245,7 +185,7 @@ const (
 
 // Work does something with all dead letters that a filter chooses, and tells of each as it is done.
 // Without a summary it was interrupted, and the error says so.
-func (l *Letters) Work(ctx context.Context, what string, f Filter, each func(Done)) (*Summary, error) {
+func (l *Letters) Work(ctx context.Context, what string, f contract.Filter, each func(contract.Done)) (*contract.Summary, error) {
 	body, err := json.Marshal(f)
 	if err != nil {
 		return nil, err
@@ -258,8 +198,8 @@ func (l *Letters) Work(ctx context.Context, what string, f Filter, each func(Don
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(nil, mostLine)
 	for lines.Scan() {
-		var sum Summary
-		var one Done
+		var sum contract.Summary
+		var one contract.Done
 		if err := errors.Join(json.Unmarshal(lines.Bytes(), &sum), json.Unmarshal(lines.Bytes(), &one)); err != nil {
 			return nil, &InterruptedError{fmt.Errorf("cannot understand the answer of the controller: %w", err)}
 		}
@@ -274,27 +214,9 @@ func (l *Letters) Work(ctx context.Context, what string, f Filter, each func(Don
 	return nil, &InterruptedError{lines.Err()}
 }
 
-// Delivery is one try to deliver an event.
-type Delivery struct {
-	Namespace    string `json:"namespace"`
-	Subscription string `json:"subscription"`
-	Sink         string `json:"sink"`
-	Type         string `json:"type"`
-	// Stored is when NATS had stored the event, Received when the controller had it, Posted when it
-	// was sent to the sink, and Answered when the sink had answered, or had not.
-	Stored   time.Time `json:"stored"`
-	Received time.Time `json:"received"`
-	Posted   time.Time `json:"posted"`
-	Answered time.Time `json:"answered"`
-	// Try counts from 1. Problem is "" if the sink took the event.
-	Try     uint64 `json:"try"`
-	Answer  string `json:"answer"`
-	Problem string `json:"problem,omitempty"`
-}
-
 // Watch returns the deliveries of an event from now on. The channel is closed when the context
 // ends, or the controller does.
-func (l *Letters) Watch(ctx context.Context, source, id string) (<-chan Delivery, error) {
+func (l *Letters) Watch(ctx context.Context, source, id string) (<-chan contract.Delivery, error) {
 	res, err := l.ask(ctx, http.MethodGet, "/v1/deliveries", url.Values{"source": {source}, "id": {id}}, nil) //nolint:bodyclose // by who reads it, below
 	if err != nil {
 		return nil, err
@@ -305,12 +227,12 @@ func (l *Letters) Watch(ctx context.Context, source, id string) (<-chan Delivery
 		_ = res.Body.Close()
 		return nil, fmt.Errorf("the controller does not watch the event: %w", cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
 	}
-	seen := make(chan Delivery)
+	seen := make(chan contract.Delivery)
 	go func() {
 		defer close(seen)
 		defer func() { _ = res.Body.Close() }()
 		for lines.Scan() {
-			var d Delivery
+			var d contract.Delivery
 			if json.Unmarshal(lines.Bytes(), &d) != nil {
 				return
 			}

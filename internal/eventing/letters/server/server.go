@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
 )
 
 const (
@@ -46,8 +47,8 @@ type Deliverer interface {
 // Server lets people see dead letters, deliver them again and delete them. It is an http.Handler:
 //
 //	GET  /v1/dead-letters               a Page
-//	GET  /v1/dead-letters/<sequence>    a Shown
-//	POST /v1/dead-letters/redeliver     lines: a Done for each, and a Summary
+//	GET  /v1/dead-letters/<sequence>    a contract.Shown
+//	POST /v1/dead-letters/redeliver     lines: a contract.Done for each, and a contract.Summary
 //	POST /v1/dead-letters/delete        the same
 //	GET  /v1/deliveries                 lines: a Delivery for each of an event, from now on
 //
@@ -58,7 +59,7 @@ type Server struct {
 	Store     *letters.Store
 	Deliverer Deliverer
 	// Watch returns the deliveries of an event from now on.
-	Watch  func(source, id string) (seen <-chan letters.Delivery, stop func())
+	Watch  func(source, id string) (seen <-chan contract.Delivery, stop func())
 	Access *Access
 	Log    *zap.Logger
 
@@ -66,65 +67,6 @@ type Server struct {
 	// busy: dead letters are being delivered again or deleted. Two at once would deliver them
 	// twice.
 	busy bool
-}
-
-// Shown is a dead letter with the attributes of its event and, if it was asked for, its data.
-type Shown struct {
-	letters.Letter
-	// Headers are those of the event.
-	Headers map[string]string `json:"headers"`
-	Data    []byte            `json:"data,omitempty"`
-}
-
-// What came of one dead letter.
-const (
-	ResultDelivered = "delivered" // the sink took it, and it is no dead letter any more
-	ResultRefused   = "refused"   // the sink did not take it
-	ResultDeleted   = "deleted"
-	ResultGone      = "gone"   // somebody else delivered or deleted it
-	ResultFailed    = "failed" // it was not sent, or it cannot be deleted
-)
-
-// Done is what came of one dead letter.
-type Done struct {
-	Sequence     uint64 `json:"sequence"`
-	Namespace    string `json:"namespace"`
-	Subscription string `json:"subscription"`
-	ID           string `json:"id,omitempty"`
-	Result       string `json:"result"`
-	Answer       string `json:"answer,omitempty"`
-	Problem      string `json:"problem,omitempty"`
-}
-
-// Summary is the last line. Without it, the work was interrupted, and what is left stays.
-type Summary struct {
-	Done      bool `json:"done"`
-	Total     int  `json:"total"`
-	Delivered int  `json:"delivered"`
-	Refused   int  `json:"refused"`
-	Gone      int  `json:"gone"`
-	Deleted   int  `json:"deleted"`
-	Failed    int  `json:"failed"`
-	// Left is how many of those that were chosen are still dead letters.
-	Left int `json:"left"`
-}
-
-func (s *Summary) add(d Done) {
-	s.Total++
-	switch d.Result {
-	case ResultDelivered:
-		s.Delivered++
-	case ResultRefused:
-		s.Refused++
-		s.Left++
-	case ResultGone:
-		s.Gone++
-	case ResultDeleted:
-		s.Deleted++
-	default:
-		s.Failed++
-		s.Left++
-	}
 }
 
 // ServeHTTP implements http.Handler.
@@ -201,7 +143,7 @@ func (s *Server) show(q *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown := &Shown{Letter: *l, Headers: letters.Headers(m)}
+	shown := &contract.Shown{Letter: *l, Headers: letters.Headers(m)}
 	if q.URL.Query().Get("payload") == "true" {
 		if err := s.Access.may(q.Context(), user, "get", resourcePayload, namespace); err != nil {
 			return nil, err
@@ -219,8 +161,8 @@ func (s *Server) allowed(q *http.Request, verb, subresource, namespace string) (
 	return who.Username, err
 }
 
-func filterOf(values url.Values) (f letters.Filter, err error) {
-	f = letters.Filter{Namespace: values.Get("namespace"), Subscription: values.Get("subscription"), Type: values.Get("type"), Answer: values.Get("answer")}
+func filterOf(values url.Values) (f contract.Filter, err error) {
+	f = contract.Filter{Namespace: values.Get("namespace"), Subscription: values.Get("subscription"), Type: values.Get("type"), Answer: values.Get("answer")}
 	for name, to := range map[string]*time.Time{"after": &f.After, "before": &f.Before} {
 		if text := values.Get(name); text != "" {
 			if *to, err = time.Parse(time.RFC3339, text); err != nil {
@@ -232,7 +174,7 @@ func filterOf(values url.Values) (f letters.Filter, err error) {
 }
 
 // check refuses a filter that cannot choose anything.
-func check(f letters.Filter) error {
+func check(f contract.Filter) error {
 	switch {
 	case f.Subscription != "" && f.Namespace == "":
 		return refuse(http.StatusBadRequest, "a subscription needs its namespace")
@@ -245,9 +187,9 @@ func check(f letters.Filter) error {
 }
 
 // work answers with a line for each dead letter that it did something with.
-func (s *Server) work(verb string, do func(context.Context, *letters.Letter) Done) http.HandlerFunc {
+func (s *Server) work(verb string, do func(context.Context, *contract.Letter) contract.Done) http.HandlerFunc {
 	return func(w http.ResponseWriter, q *http.Request) {
-		var f letters.Filter
+		var f contract.Filter
 		decoder := json.NewDecoder(http.MaxBytesReader(w, q.Body, mostBody))
 		decoder.DisallowUnknownFields()
 		err := decoder.Decode(&f)
@@ -342,17 +284,17 @@ func (l *lines) write(line any) {
 
 // each does something with all dead letters that a filter chooses and that were there when it
 // began. Those of a Subscription whose events come in order are done one after the other.
-func (s *Server) each(ctx context.Context, f letters.Filter, to *lines, do func(context.Context, *letters.Letter) Done) (sum Summary, err error) {
+func (s *Server) each(ctx context.Context, f contract.Filter, to *lines, do func(context.Context, *contract.Letter) contract.Done) (sum contract.Summary, err error) {
 	sum.Done = true
 	var mu sync.Mutex
-	one := func(l *letters.Letter) {
+	one := func(l *contract.Letter) {
 		d := do(ctx, l)
-		if ctx.Err() != nil && d.Result == ResultFailed {
+		if ctx.Err() != nil && d.Result == contract.ResultFailed {
 			return
 		}
 		d.Sequence, d.Namespace, d.Subscription, d.ID = l.Sequence, l.Namespace, l.Subscription, l.ID
 		mu.Lock()
-		sum.add(d)
+		sum.Add(d)
 		mu.Unlock()
 		to.write(d)
 	}
@@ -389,14 +331,14 @@ func (s *Server) each(ctx context.Context, f letters.Filter, to *lines, do func(
 }
 
 // chosen are the dead letters that a filter chooses, page by page.
-func (s *Server) chosen(ctx context.Context, f letters.Filter) func(yield func([]letters.Letter, error) bool) {
-	return func(yield func([]letters.Letter, error) bool) {
+func (s *Server) chosen(ctx context.Context, f contract.Filter) func(yield func([]contract.Letter, error) bool) {
+	return func(yield func([]contract.Letter, error) bool) {
 		if len(f.Sequences) > 0 {
 			for _, sequence := range slices.Compact(slices.Sorted(slices.Values(f.Sequences))) {
 				l, _, err := s.Store.Get(ctx, sequence)
 				switch {
 				case errors.Is(err, letters.ErrNone):
-					l, err = &letters.Letter{Sequence: sequence, Namespace: f.Namespace, Subscription: f.Subscription}, nil
+					l, err = &contract.Letter{Sequence: sequence, Namespace: f.Namespace, Subscription: f.Subscription}, nil
 				case err == nil && !f.Passes(l):
 					continue
 				}
@@ -404,7 +346,7 @@ func (s *Server) chosen(ctx context.Context, f letters.Filter) func(yield func([
 					yield(nil, err)
 					return
 				}
-				if !yield([]letters.Letter{*l}, nil) {
+				if !yield([]contract.Letter{*l}, nil) {
 					return
 				}
 			}
@@ -417,7 +359,7 @@ func (s *Server) chosen(ctx context.Context, f letters.Filter) func(yield func([
 				yield(nil, err)
 				return
 			}
-			page.Items = slices.DeleteFunc(page.Items, func(l letters.Letter) bool { return l.Stored.After(began) }) // given up again meanwhile
+			page.Items = slices.DeleteFunc(page.Items, func(l contract.Letter) bool { return l.Stored.After(began) }) // given up again meanwhile
 			if !yield(page.Items, nil) || page.Continue == 0 {
 				return
 			}
@@ -426,35 +368,35 @@ func (s *Server) chosen(ctx context.Context, f letters.Filter) func(yield func([
 	}
 }
 
-func (s *Server) redeliver(ctx context.Context, l *letters.Letter) Done {
+func (s *Server) redeliver(ctx context.Context, l *contract.Letter) contract.Done {
 	_, m, err := s.Store.Get(ctx, l.Sequence)
 	switch {
 	case errors.Is(err, letters.ErrNone):
-		return Done{Result: ResultGone}
+		return contract.Done{Result: contract.ResultGone}
 	case err != nil:
-		return Done{Result: ResultFailed, Problem: err.Error()}
+		return contract.Done{Result: contract.ResultFailed, Problem: err.Error()}
 	}
 	o, err := s.Deliverer.Redeliver(ctx, l.Key(), m)
 	switch {
 	case errors.Is(err, letters.ErrNotDelivered):
-		return Done{Result: ResultFailed, Problem: fmt.Sprintf("%v. See why: kubectl -n %s get subscriptions.%s %s", err, l.Namespace, group, l.Subscription)}
+		return contract.Done{Result: contract.ResultFailed, Problem: fmt.Sprintf("%v. See why: kubectl -n %s get subscriptions.%s %s", err, l.Namespace, group, l.Subscription)}
 	case err != nil:
-		return Done{Result: ResultFailed, Problem: err.Error()}
+		return contract.Done{Result: contract.ResultFailed, Problem: err.Error()}
 	case o.Problem != "":
-		return Done{Result: ResultRefused, Answer: o.Answer, Problem: o.Problem}
+		return contract.Done{Result: contract.ResultRefused, Answer: o.Answer, Problem: o.Problem}
 	}
 	// It was taken: that a client is gone must not leave it here, to be delivered a second time.
 	if err := s.Store.Delete(context.WithoutCancel(ctx), l.Sequence); err != nil {
-		return Done{Result: ResultFailed, Answer: o.Answer, Problem: fmt.Sprintf("the sink took it, but it cannot be deleted, and would be delivered again: %v", err)}
+		return contract.Done{Result: contract.ResultFailed, Answer: o.Answer, Problem: fmt.Sprintf("the sink took it, but it cannot be deleted, and would be delivered again: %v", err)}
 	}
-	return Done{Result: ResultDelivered, Answer: o.Answer}
+	return contract.Done{Result: contract.ResultDelivered, Answer: o.Answer}
 }
 
-func (s *Server) delete(ctx context.Context, l *letters.Letter) Done {
+func (s *Server) delete(ctx context.Context, l *contract.Letter) contract.Done {
 	if err := s.Store.Delete(ctx, l.Sequence); err != nil {
-		return Done{Result: ResultFailed, Problem: err.Error()}
+		return contract.Done{Result: contract.ResultFailed, Problem: err.Error()}
 	}
-	return Done{Result: ResultDeleted}
+	return contract.Done{Result: contract.ResultDeleted}
 }
 
 // Run serves until the context ends. address is <host>:<port>.
