@@ -32,8 +32,7 @@ type sent struct {
 }
 
 func sendCommand(a *app) *cobra.Command {
-	var e remote.Event
-	var data, file, publisher string
+	f := &eventFlags{}
 	cmd := &cobra.Command{
 		Use: "send", Short: "Send a test event, and show who wants it", Args: frame.NoArguments,
 		Long: `Send a CloudEvent to the publisher, through a port-forward to one of its pods, and show
@@ -46,31 +45,34 @@ Exit code 0: it was taken. 1: it was not taken.`,
 		Example: "  {name} send --type order.created.v1 --source commerce\n  {name} send --type order.created.v1 --source commerce --data '{\"order\": 7}'\n  {name} send --type order.created.v1 --source commerce --file order.json --id 4711",
 		RunE: func(*cobra.Command, []string) error {
 			a.writes = true
-			var err error
-			if e.Data, err = dataOf(a, data, file); err != nil {
+			e, err := f.read(a)
+			if err != nil {
 				return err
 			}
-			if e.ID == "" {
-				e.ID = uuid.NewString()
-			}
-			return a.reach(nil, func(ctx context.Context, c *connection) error { return send(ctx, a, c, e, publisher) })
+			return a.reach(nil, func(ctx context.Context, c *connection) error { return send(ctx, a, c, e, f.publisher) })
 		},
 	}
-	bindEvent(a, cmd, &e, &data, &file, &publisher)
+	f.bind(a, cmd)
 	a.flags(cmd, forms, true)
 	return cmd
 }
 
-// bindEvent adds the flags that say what to send.
-func bindEvent(a *app, cmd *cobra.Command, e *remote.Event, data, file, publisher *string) {
+// eventFlags say what to send, and where.
+type eventFlags struct {
+	event                 remote.Event
+	data, file, publisher string
+}
+
+func (f *eventFlags) bind(a *app, cmd *cobra.Command) {
+	e := &f.event
 	fs := cmd.Flags()
 	fs.StringVar(&e.Type, "type", "", "`type` of the event. It is needed.")
 	fs.StringVar(&e.Source, "source", "", "`source` of the event. It is needed.")
 	fs.StringVar(&e.ID, "id", "", "`id` of the event. Default: a new one.")
-	fs.StringVarP(data, "data", "d", "{}", "`data` of the event.")
-	fs.StringVarP(file, "file", "f", "", "`file` with the data; - for stdin.")
+	fs.StringVarP(&f.data, "data", "d", "{}", "`data` of the event.")
+	fs.StringVarP(&f.file, "file", "f", "", "`file` with the data; - for stdin.")
 	fs.StringVar(&e.ContentType, "content-type", "application/json", "`type` of the data.")
-	fs.StringVar(publisher, "publisher", "", "`URL` of the publisher, instead of a port-forward.")
+	fs.StringVar(&f.publisher, "publisher", "", "`URL` of the publisher, instead of a port-forward.")
 	_ = fs.MarkHidden("publisher") // the flag exists
 	cmd.MarkFlagsMutuallyExclusive("data", "file")
 	a.common.Checks.Add(cmd, func() (bad []string) {
@@ -81,6 +83,16 @@ func bindEvent(a *app, cmd *cobra.Command, e *remote.Event, data, file, publishe
 		}
 		return bad
 	})
+}
+
+// read returns the event, with an ID in any case.
+func (f *eventFlags) read(a *app) (e remote.Event, err error) {
+	e = f.event
+	if e.ID == "" {
+		e.ID = uuid.NewString()
+	}
+	e.Data, err = dataOf(a, f.data, f.file)
+	return e, err
 }
 
 // dataOf is what --data and --file say.

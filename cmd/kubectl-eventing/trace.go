@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/inspect"
@@ -26,10 +25,8 @@ type traced struct {
 }
 
 func traceCommand(a *app) *cobra.Command {
-	var e remote.Event
-	var data, file, publisher string
 	var wait time.Duration
-	f := &letterFlags{}
+	what, f := &eventFlags{}, &letterFlags{}
 	cmd := &cobra.Command{
 		Use: "trace", Short: "Send a test event, and follow it to its sinks", Args: frame.NoArguments,
 		Long: `Send a CloudEvent to the publisher, and show each station on its way as it gets there:
@@ -44,19 +41,18 @@ Exit code 0: each sink has taken it. 1: some have not, or the publisher has not.
 		Example: "  {name} trace --type order.created.v1 --source commerce\n  {name} trace --type order.created.v1 --source commerce --wait 2m -o json",
 		RunE: func(*cobra.Command, []string) error {
 			a.writes = true
-			var err error
-			if e.Data, err = dataOf(a, data, file); err != nil {
+			e, err := what.read(a)
+			if err != nil {
 				return err
 			}
-			if e.ID == "" {
-				e.ID = uuid.NewString()
-			}
 			return a.reach(nil, func(ctx context.Context, c *connection) error {
-				return askLetters(ctx, c, f, func(ctx context.Context, api *remote.Letters) error { return trace(ctx, a, c, api, e, publisher, wait) })
+				return askLetters(ctx, c, f, func(ctx context.Context, api *remote.Letters) error {
+					return trace(ctx, a, c, api, e, what.publisher, wait)
+				})
 			})
 		},
 	}
-	bindEvent(a, cmd, &e, &data, &file, &publisher)
+	what.bind(a, cmd)
 	bindLetters(a, cmd, f, false)
 	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long to wait for the sinks.")
 	a.flags(cmd, []string{frame.FormText, frame.FormJSON, frame.FormYAML}, true)
