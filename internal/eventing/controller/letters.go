@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"maps"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -63,7 +62,7 @@ func (d *deadLetters) set(counts map[string]uint64) {
 		}
 	}
 	d.mu.Lock()
-	before := maps.Clone(d.of)
+	before := d.of
 	d.of = now
 	d.mu.Unlock()
 	for key := range before {

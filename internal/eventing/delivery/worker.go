@@ -337,14 +337,14 @@ func (w *worker) deliver(m *nats.Msg) (later bool) {
 	}
 	posted := time.Now()
 	o := w.post(header, m.Data)
-	w.Watches.tell(w.subscription, w.settings.Sink, header, about.Timestamp, w.received(m, posted), posted, about.NumDelivered, o)
 	if after := w.health.note(o.problem, time.Now()); after > 0 {
 		w.Changed(w.subscription, after)
 	}
 	w.mu.Lock()
 	w.reach.note(o, time.Now())
-	t := w.traces[about.Sequence.Stream]
+	t, received := w.traces[about.Sequence.Stream], w.busy[m]
 	w.mu.Unlock()
+	w.Watches.tell(w.subscription, w.settings.Sink, header, about.Timestamp, received, posted, about.NumDelivered, o)
 	if o.taken() {
 		w.metrics.Taken(header, about.Timestamp)
 	} else {
@@ -357,16 +357,6 @@ func (w *worker) deliver(m *nats.Msg) (later bool) {
 	}
 	w.again(m, about, header.Get("Ce-Id"), o)
 	return true
-}
-
-// received is when an event came here from NATS.
-func (w *worker) received(m *nats.Msg, posted time.Time) time.Time {
-	if w.Watches == nil || w.Watches.some.Load() == 0 {
-		return posted // nobody asks
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.busy[m]
 }
 
 // post sends an event to the sink, if that is one that the Subscription may have.

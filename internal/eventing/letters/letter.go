@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
@@ -127,12 +126,5 @@ func instant(text string) time.Time {
 // short is a text that fits into one line of a header.
 func short(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
-	if len(text) <= longestText {
-		return text
-	}
-	end := longestText
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end]
+	return strings.ToValidUTF8(text[:min(len(text), longestText)], "")
 }

@@ -9,7 +9,6 @@ import (
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
@@ -99,13 +98,12 @@ func kindsOf(obj *unstructured.Unstructured) (kinds []kind) {
 	if obj == nil {
 		return nil
 	}
-	var s eventingv1alpha2.Subscription
-	spec := map[string]any{"spec": obj.Object["spec"]}
-	if runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &s) != nil {
+	spec, err := specOf(obj)
+	if err != nil {
 		return nil // stored by another version: the controller cannot read it either
 	}
-	for _, t := range s.Spec.Types {
-		source, eventType := backend.Matched(s.Spec.TypeMatching == eventingv1alpha2.Exact, s.Spec.Source, t)
+	for _, t := range spec.Types {
+		source, eventType := backend.Matched(spec.TypeMatching == eventingv1alpha2.Exact, spec.Source, t)
 		kinds = append(kinds, kind{source, eventType})
 	}
 	return kinds

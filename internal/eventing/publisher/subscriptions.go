@@ -35,14 +35,13 @@ func (p *Publisher) alsoNamed(application string) []string {
 // readSubscription returns the events of a Subscription by their source. The last segment of a type
 // is the version. Types that are named as by Kyma's first eventing have their application instead.
 func readSubscription(obj *unstructured.Unstructured) map[string][]subscribed.Event {
-	var s eventingv1alpha2.Subscription
-	spec := map[string]any{"spec": obj.Object["spec"]} // whatever the rest of it is
-	if runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &s) != nil || s.Spec.Sink == "" {
+	spec, err := specOf(obj)
+	if err != nil || spec.Sink == "" {
 		return nil // a kind of the same name
 	}
 	events := map[string][]subscribed.Event{}
-	for _, t := range s.Spec.Types {
-		source, of := backend.Matched(s.Spec.TypeMatching == eventingv1alpha2.Exact, s.Spec.Source, t)
+	for _, t := range spec.Types {
+		source, of := backend.Matched(spec.TypeMatching == eventingv1alpha2.Exact, spec.Source, t)
 		if backend.IsFormer(of) && source == "" {
 			application, event, _ := strings.Cut(of[len(backend.FormerPrefix)+1:], ".")
 			source, of = backend.FormerApplication(application), event
@@ -52,4 +51,11 @@ func readSubscription(obj *unstructured.Unstructured) map[string][]subscribed.Ev
 		}
 	}
 	return events
+}
+
+// specOf reads the spec of a Subscription, whatever the rest of it is.
+func specOf(obj *unstructured.Unstructured) (*eventingv1alpha2.SubscriptionSpec, error) {
+	var s eventingv1alpha2.Subscription
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"spec": obj.Object["spec"]}, &s)
+	return &s.Spec, err
 }

@@ -44,7 +44,7 @@ type Deliverer interface {
 	Redeliver(ctx context.Context, subscription types.NamespacedName, m *nats.Msg) (letters.Outcome, error)
 }
 
-// Server lets people see dead letters, deliver them again and delete them. It is an http.Handler:
+// Server lets people see dead letters, deliver them again and delete them:
 //
 //	GET  /v1/dead-letters               a Page
 //	GET  /v1/dead-letters/<sequence>    a contract.Shown
@@ -69,16 +69,18 @@ type Server struct {
 	busy bool
 }
 
-// ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+// handler answers all calls.
+func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/dead-letters", s.answer(s.list))
 	mux.HandleFunc("GET /v1/dead-letters/{sequence}", s.answer(s.show))
 	mux.HandleFunc("POST /v1/dead-letters/redeliver", s.work("update", s.redeliver))
 	mux.HandleFunc("POST /v1/dead-letters/delete", s.work("delete", s.delete))
 	mux.HandleFunc("GET /v1/deliveries", s.watch)
-	w.Header().Set("Cache-Control", "no-store")
-	mux.ServeHTTP(w, q)
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		mux.ServeHTTP(w, q)
+	})
 }
 
 func (s *Server) answer(what func(*http.Request) (any, error)) http.HandlerFunc {
@@ -410,7 +412,7 @@ func (s *Server) Run(ctx context.Context, address string, i *Identity) error {
 
 func (s *Server) serve(ctx context.Context, listener net.Listener, i *Identity) error {
 	server := &http.Server{
-		Handler: s, TLSConfig: i.tls(), ReadHeaderTimeout: headerTimeout, BaseContext: func(net.Listener) context.Context { return ctx },
+		Handler: s.handler(), TLSConfig: i.tls(), ReadHeaderTimeout: headerTimeout, BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog: zap.NewStdLog(s.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
 	}
 	stop := context.AfterFunc(ctx, func() {

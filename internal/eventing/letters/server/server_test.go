@@ -74,7 +74,7 @@ func (r *reviews) Get(_ context.Context, key client.ObjectKey, o client.Object, 
 	return nil
 }
 
-// sinks takes what it is told to, and remembers the order.
+// sinks answers as a test says, and has the events in their order.
 type sinks struct {
 	mu      sync.Mutex
 	ordered bool
