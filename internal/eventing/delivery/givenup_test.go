@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
@@ -267,6 +268,13 @@ func TestManyDeadLetters(t *testing.T) {
 			if from = page.Continue; from == 0 {
 				break
 			}
+		}
+		s, err := js.Stream(t.Context(), backend.DeadLetters)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := s.CachedInfo().State.Consumers; n != 0 {
+			t.Errorf("%s: %d consumers are left, of which NATS takes a limited number", tc.reason, n)
 		}
 		if len(seen) != tc.want || pages > all/1000+1 {
 			t.Errorf("%s: %d of %d, on %d pages", tc.reason, len(seen), tc.want, pages)

@@ -79,8 +79,8 @@ func message(l *contract.Letter, of *nats.Msg) *nats.Msg {
 
 var errNoLetter = errors.New("the message is no dead letter of ours")
 
-// read is the opposite of message.
-func read(subject string, header nats.Header, sequence uint64, stored time.Time, bytes int) (contract.Letter, error) {
+// parse is the opposite of message.
+func parse(subject string, header nats.Header, sequence uint64, stored time.Time, bytes int) (contract.Letter, error) {
 	l := contract.Letter{Sequence: sequence, Stored: stored, Bytes: bytes}
 	var ok bool
 	if l.Namespace, l.Subscription, ok = backend.ParseDeadLetterSubject(subject); !ok {

@@ -22,6 +22,8 @@ const (
 	mostScanned = 5_000
 	// fetched is how many are asked for at a time. Without their data, each has some KiB at most.
 	fetched = 250
+	// idleConsumer is when NATS deletes the consumer of a page that nobody deleted.
+	idleConsumer = 30 * time.Second
 )
 
 var (
@@ -29,6 +31,7 @@ var (
 	ErrNone = errors.New("there is no such dead letter")
 	// ErrUnavailable says that NATS cannot be asked now.
 	ErrUnavailable = errors.New("NATS cannot be reached")
+	errGap         = errors.New("a message was lost on the way")
 	// ErrFull says that the stream of dead letters takes no more.
 	ErrFull = errors.New("the stream of dead letters is full")
 )
@@ -95,11 +98,20 @@ func (s *Store) List(ctx context.Context, f contract.Filter, from uint64, limit 
 	if page.Total == 0 || from > last {
 		return page, nil
 	}
-	config := jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, HeadersOnly: true}
-	consumer, err := in.OrderedConsumer(ctx, config)
+	consumer, err := in.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		FilterSubject: filter, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, HeadersOnly: true,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: idleConsumer,
+	})
 	if err != nil {
 		return page, unavailable(err)
 	}
+	// NATS keeps it for a while, and takes a limited number of them.
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+		defer cancel()
+		_ = in.DeleteConsumer(ctx, consumer.CachedInfo().Name) // then it goes by itself
+	}()
+	read := uint64(0)
 	for scanned := 0; scanned < mostScanned; {
 		batch, err := consumer.FetchNoWait(min(fetched, mostScanned-scanned))
 		if err != nil {
@@ -112,6 +124,9 @@ func (s *Store) List(ctx context.Context, f contract.Filter, from uint64, limit 
 			if err != nil || end {
 				continue
 			}
+			if read++; about.Sequence.Consumer != read {
+				return page, unavailable(errGap)
+			}
 			if about.Sequence.Stream > last {
 				end = true
 				continue
@@ -122,7 +137,7 @@ func (s *Store) List(ctx context.Context, f contract.Filter, from uint64, limit 
 			}
 			from = about.Sequence.Stream + 1
 			bytes, _ := strconv.Atoi(m.Headers().Get(nats.MsgSize))
-			if l, err := read(m.Subject(), m.Headers(), about.Sequence.Stream, about.Timestamp, bytes); err == nil && f.Passes(&l) {
+			if l, err := parse(m.Subject(), m.Headers(), about.Sequence.Stream, about.Timestamp, bytes); err == nil && f.Passes(&l) {
 				page.Items = append(page.Items, l)
 			}
 		}
@@ -150,7 +165,7 @@ func (s *Store) Get(ctx context.Context, sequence uint64) (*contract.Letter, *na
 	case err != nil:
 		return nil, nil, unavailable(err)
 	}
-	l, err := read(raw.Subject, raw.Header, raw.Sequence, raw.Time, len(raw.Data))
+	l, err := parse(raw.Subject, raw.Header, raw.Sequence, raw.Time, len(raw.Data))
 	if err != nil {
 		return nil, nil, err
 	}

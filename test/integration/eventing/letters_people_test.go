@@ -9,10 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
@@ -28,16 +24,11 @@ func TestDeadLettersOfPeople(t *testing.T) {
 	ids := numbers("e", 3)
 	r.publish("a.b", ids...)
 	list := api.awaitLetters(api.config(cluster.Kubeconfig), len(ids))
-	state, err := r.client.Resource(configMaps).Namespace(r.control).Get(t.Context(), backend.Names(backend.DefaultPrefix).ControllerState(), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pin, _, _ := unstructured.NestedString(state.Object, "data", "apiCertificate")
 	called := func(code int, wants []string, args ...string) {
 		t.Helper()
 		p := process.Run(t, process.Program{
 			Binary: process.BuildPlain(t, "./cmd/kubectl-eventing"),
-			Args:   slices.Concat([]string{"dead-letters"}, args, []string{fmt.Sprintf("--controller=https://localhost:%d", api.port), "--controller-certificate=" + pin}),
+			Args:   slices.Concat([]string{"dead-letters"}, args, api.flags()),
 			Env:    []string{"KUBECONFIG=" + cluster.Kubeconfig, "PATH=" + os.Getenv("PATH")},
 		})
 		if got := p.Wait(); got != code {
@@ -81,11 +72,6 @@ func TestTrace(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	defer publisher.Close()
-	state, err := r.client.Resource(configMaps).Namespace(r.control).Get(t.Context(), backend.Names(backend.DefaultPrefix).ControllerState(), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pin, _, _ := unstructured.NestedString(state.Object, "data", "apiCertificate")
 	for _, tc := range []struct {
 		reason string
 		repair bool
@@ -103,11 +89,8 @@ func TestTrace(t *testing.T) {
 		}
 		p := process.Run(t, process.Program{
 			Binary: process.BuildPlain(t, "./cmd/kubectl-eventing"),
-			Args: []string{
-				"trace", "--type=a.b", "--source=commerce", "--wait=5s", "--publisher=" + publisher.URL,
-				fmt.Sprintf("--controller=https://localhost:%d", api.port), "--controller-certificate=" + pin,
-			},
-			Env: []string{"KUBECONFIG=" + cluster.Kubeconfig, "PATH=" + os.Getenv("PATH")},
+			Args:   append([]string{"trace", "--type=a.b", "--source=commerce", "--wait=5s", "--publisher=" + publisher.URL}, api.flags()...),
+			Env:    []string{"KUBECONFIG=" + cluster.Kubeconfig, "PATH=" + os.Getenv("PATH")},
 		})
 		if got := p.Wait(); got != tc.code {
 			t.Errorf("%s: exit code %d, want %d\n%s%s", tc.reason, got, tc.code, p.Stdout(), p.Stderr())

@@ -70,15 +70,34 @@ func (a *lettersAPI) config(kubeconfig string) *rest.Config {
 	return config
 }
 
-// call is one request of a user, to the certificate that the leader has published.
-func (a *lettersAPI) call(ctx context.Context, user *rest.Config, method, path, body string) (status int, text string, err error) {
+// pin is the certificate that the leader has published.
+func (a *lettersAPI) pin(ctx context.Context) (string, error) {
 	state, err := a.r.client.Resource(configMaps).Namespace(a.r.control).Get(ctx, backend.Names(backend.DefaultPrefix).ControllerState(), metav1.GetOptions{})
 	if err != nil {
-		return 0, "", err
+		return "", err
 	}
 	pin, _, _ := unstructured.NestedString(state.Object, "data", "apiCertificate")
 	if pin == "" {
-		return 0, "", errors.New("the leader has published no certificate")
+		return "", errors.New("the leader has published no certificate")
+	}
+	return pin, nil
+}
+
+// flags let kubectl eventing reach it without a port-forward.
+func (a *lettersAPI) flags() []string {
+	a.r.t.Helper()
+	pin, err := a.pin(a.r.t.Context())
+	if err != nil {
+		a.r.t.Fatal(err)
+	}
+	return []string{fmt.Sprintf("--controller=https://localhost:%d", a.port), "--controller-certificate=" + pin}
+}
+
+// call is one request of a user, to the certificate that the leader has published.
+func (a *lettersAPI) call(ctx context.Context, user *rest.Config, method, path, body string) (status int, text string, err error) {
+	pin, err := a.pin(ctx)
+	if err != nil {
+		return 0, "", err
 	}
 	config := rest.CopyConfig(user)
 	config.Host = fmt.Sprintf("https://localhost:%d", a.port)

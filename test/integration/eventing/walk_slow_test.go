@@ -10,10 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/process"
 )
@@ -61,18 +57,13 @@ func TestWalk(t *testing.T) {
 		}
 		return nil
 	})
-	state, err := r.client.Resource(configMaps).Namespace(r.control).Get(t.Context(), backend.Names(backend.DefaultPrefix).ControllerState(), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pin, _, _ := unstructured.NestedString(state.Object, "data", "apiCertificate")
 	api.awaitLetters(api.config(cluster.Kubeconfig), len(ids)*len(why))
 	for name := range answers {
 		r.sinks.Answer(name, nil)
 	}
 	r.patch("missing", fmt.Sprintf(`{"spec":{"sink":%q}}`, r.sinks.URL("found", r.namespace)))
 	poll.Until(t, limit, "all are delivered again", func(context.Context) error {
-		code, says := run("dead-letters", "redeliver", "-n", r.namespace, "--all", fmt.Sprintf("--controller=https://localhost:%d", api.port), "--controller-certificate="+pin)
+		code, says := run(append([]string{"dead-letters", "redeliver", "-n", r.namespace, "--all"}, api.flags()...)...)
 		if code != 0 {
 			return fmt.Errorf("exit code %d: %s", code, says)
 		}
