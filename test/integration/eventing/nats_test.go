@@ -383,3 +383,18 @@ func TestOrder(t *testing.T) {
 		t.Errorf("each event is refused once: got %v, want %s", got, want)
 	}
 }
+
+// TestManyConsumers: the configuration of the chart allows more Subscriptions than the 1,000
+// consumers that nats-server takes of a stream by default.
+func TestManyConsumers(t *testing.T) {
+	p := startNATS(t)
+	manager := js(t, p.as(t, "manager"))
+	config := small()
+	p.createStream(t, manager, stream.Config(config, "e1", false))
+	for n := range 1001 {
+		name := fmt.Sprint("s", n)
+		if _, err := manager.CreateConsumer(t.Context(), backend.Stream, stream.Consumer("shop", name, []string{"kyma.x.a." + name}, false)); err != nil {
+			t.Fatalf("consumer %d: %v", n+1, err)
+		}
+	}
+}

@@ -21,6 +21,8 @@ jetstream {
   max_file_store: {{ .Values.maxFileStore }}
   max_memory_store: {{ .Values.maxMemoryStore }}
   sync_interval: {{ .Values.syncInterval }}
+  # Each Subscription has a consumer: by default, nats-server takes 1,000 of a stream.
+  limits { default_max_consumers: -1 }
 }
 {{- if gt (int .Values.replicas) 1 }}
 
