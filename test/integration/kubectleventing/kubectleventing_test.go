@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -104,16 +105,18 @@ func TestSubscriptions(t *testing.T) {
 func TestSend(t *testing.T) {
 	install(t, "Ready", "")
 	subscription(t, "orders", good)
-	status := http.StatusNoContent
+	var refuses atomic.Bool
 	publisher := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		raw, _ := io.ReadAll(q.Body)
 		if q.Header.Get("Ce-Id") != "4711" || string(raw) != `{"order": 7}` {
 			t.Errorf("got the event %q: %s", q.Header.Get("Ce-Id"), raw)
 		}
-		w.WriteHeader(status)
-		if status != http.StatusNoContent {
-			fmt.Fprint(w, `{"message":"The backend has no room for the event"}`)
+		if !refuses.Load() {
+			w.WriteHeader(http.StatusNoContent)
+			return
 		}
+		w.WriteHeader(http.StatusInsufficientStorage)
+		fmt.Fprint(w, `{"message":"The backend has no room for the event"}`)
 	}))
 	defer publisher.Close()
 	send := func(source string) outcome {
@@ -121,14 +124,14 @@ func TestSend(t *testing.T) {
 	}
 	send("commerce").want(t, 0, "204, the publisher has taken it", "It is wanted by 1 Subscription", "shop/orders")
 	send("elsewhere").want(t, 0, "Nobody wants it")
-	status = http.StatusInsufficientStorage
+	refuses.Store(true)
 	send("commerce").want(t, 1, "507, the publisher has not taken it", "no room for the event", "kubectl eventing explain 507", "It would be wanted by 1 Subscription")
 	run(t, "send", "--type=a.b").want(t, 2, "--source: is needed")
 }
 
 // TestDeadLetters: list, show, redeliver and delete, with what is left.
 func TestDeadLetters(t *testing.T) {
-	var body string
+	var asked atomic.Value
 	flags := played(t, func(w http.ResponseWriter, q *http.Request) {
 		switch {
 		case q.Method == http.MethodGet && strings.HasSuffix(q.URL.Path, "/17"):
@@ -143,7 +146,7 @@ func TestDeadLetters(t *testing.T) {
 			fmt.Fprintf(w, `{"items":[{"sequence":17,"namespace":"shop","subscription":"orders","id":"a","type":"order.created.v1","answer":"400","problem":"the sink answers 400","tries":3,"stored":%q}],"continue":"","total":2}`, ago(time.Hour))
 		default:
 			raw, _ := io.ReadAll(q.Body)
-			body = q.URL.Path + " " + string(raw)
+			asked.Store(q.URL.Path + " " + string(raw))
 			result, sum := "delivered", `"delivered":1,"refused":1,"left":1`
 			if strings.HasSuffix(q.URL.Path, "delete") {
 				result, sum = "deleted", `"deleted":2,"left":0`
@@ -165,14 +168,14 @@ func TestDeadLetters(t *testing.T) {
 	with("show", "99").want(t, 2, "there is no dead letter 99")
 	with("show", "17", "--payload").want(t, 0, "ce-id: a", "{}")
 	with("redeliver", "-n", "shop", "--subscription", "orders").want(t, 1, "2 dead letters: 1 delivered, 1 refused by their sinks.", "1 × shop/orders: the sink answers 400", "Next: When that is repaired, go on:", "kubectl eventing dead-letters redeliver --namespace=shop --subscription=orders")
-	if want := `/v1/dead-letters/redeliver {"namespace":"shop","subscription":"orders"}`; body != want {
-		t.Errorf("asked %s, want %s", body, want)
+	if want := `/v1/dead-letters/redeliver {"namespace":"shop","subscription":"orders"}`; asked.Load() != want {
+		t.Errorf("asked %v, want %s", asked.Load(), want)
 	}
 	with("redeliver", "-n", "shop").want(t, 2, "choose dead letters")
 	with("delete", "17", "18").want(t, 2, "nobody is there to answer: use --yes")
 	with("delete", "17", "18", "--yes").want(t, 0, "2 dead letters: 2 deleted.")
-	if want := `/v1/dead-letters/delete {"sequences":[17,18]}`; body != want {
-		t.Errorf("asked %s, want %s", body, want)
+	if want := `/v1/dead-letters/delete {"sequences":[17,18]}`; asked.Load() != want {
+		t.Errorf("asked %v, want %s", asked.Load(), want)
 	}
 	flags[1] = "--controller-certificate=" + strings.Repeat("0", 64)
 	with("list").want(t, 7, "who answers is not the controller that leads")
