@@ -9,8 +9,9 @@ const (
 	SinkTimeout = 30 * time.Second
 	// tellTime is what NATS needs, at worst, to be told what a sink has answered.
 	tellTime = 10 * time.Second
-	// AckWait is how long NATS waits to be told of an event before it sends the event again.
-	AckWait = SinkTimeout + tellTime
+	// AckWait is how long NATS waits to be told of an event before it sends the event again: what a
+	// process that dies has in its hands waits for so long.
+	AckWait = tellTime
 	// ProgressEvery is how often NATS is told that an event is still being delivered: when one
 	// message is lost, the next one still comes before AckWait is over.
 	ProgressEvery = AckWait / 4

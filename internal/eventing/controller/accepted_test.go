@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/build/modulepack/crd"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/plan"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 )
 
@@ -82,7 +83,7 @@ func TestWhatIsAcceptedIsPlanned(t *testing.T) {
 			t.Errorf("accepted, and cannot be read: %s: %v, %v", raw, err, s.Problem)
 			continue
 		}
-		if _, problems := planOf(&s.Subscription); len(problems) > 0 {
+		if _, problems := plan.Of(&s.Subscription); len(problems) > 0 {
 			t.Errorf("accepted: %s\nrefused by the controller: %q", raw, problems)
 		}
 	}

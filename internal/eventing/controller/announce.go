@@ -15,6 +15,7 @@ import (
 
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
@@ -63,7 +64,7 @@ func (a *announcer) forget(key types.NamespacedName) {
 
 // announce tells what is new of the sink of a Subscription. again, if not 0, is when to call it
 // again: something could not be told yet. failing says what the status had before.
-func (a *announcer) announce(s *eventingv1alpha2.Subscription, h delivery.Health, sink delivery.Sink, failing bool, now time.Time) (again time.Duration) {
+func (a *announcer) announce(s *eventingv1alpha2.Subscription, h health.Health, sink delivery.Sink, failing bool, now time.Time) (again time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	key := client.ObjectKeyFromObject(s)

@@ -7,12 +7,29 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 )
+
+// subscription is a valid one, but for what is changed.
+func subscription(change func(*eventingv1alpha2.SubscriptionSpec)) *eventingv1alpha2.Subscription {
+	s := &eventingv1alpha2.Subscription{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders", Generation: 3},
+		Spec: eventingv1alpha2.SubscriptionSpec{
+			Sink: "http://orders.shop.svc.cluster.local", TypeMatching: eventingv1alpha2.Standard, Source: "commerce", Types: []string{"order.created.v1"},
+			Config: map[string]string{eventingv1alpha2.MaxInFlight: "7"},
+		},
+	}
+	if change != nil {
+		change(&s.Spec)
+	}
+	return s
+}
 
 // clock is one that a test sets.
 type clock struct{ now time.Time }
@@ -46,18 +63,18 @@ func TestAnnounce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	works, fails := delivery.Health{Known: true}, delivery.Health{Known: true, Problem: "the sink answers 503"}
+	works, fails := health.Health{Known: true}, health.Health{Known: true, Problem: "the sink answers 503"}
 	blocks, gaveUp := fails, fails
-	blocks.Blocking = delivery.Blocking{ID: "7", Since: began}
+	blocks.Blocking = health.Blocking{ID: "7", Since: began}
 	gaveUp.Letter = began
 	const warning, normal = "Warning ", "Normal "
 	for i, step := range []struct {
 		at    time.Duration
-		is    delivery.Health
+		is    health.Health
 		want  []string
 		again time.Duration
 	}{
-		{0, delivery.Health{}, nil, 0},
+		{0, health.Health{}, nil, 0},
 		{0, works, nil, 0},
 		{time.Second, fails, []string{warning + eventingv1alpha2.EventFailing}, 0},
 		{2 * time.Second, fails, nil, 0},
@@ -70,7 +87,7 @@ func TestAnnounce(t *testing.T) {
 		{13 * time.Second, works, nil, 0}, // what was not told has no end
 		{14 * time.Second, fails, nil, 47 * time.Second},
 		{time.Minute + time.Second, fails, []string{warning + eventingv1alpha2.EventFailing}, 0},
-		{time.Minute + 2*time.Second, delivery.Health{}, nil, 0}, // another sink, which is not known yet
+		{time.Minute + 2*time.Second, health.Health{}, nil, 0}, // another sink, which is not known yet
 		{time.Minute + 3*time.Second, works, nil, 7 * time.Second},
 		{time.Minute + 10*time.Second, works, []string{normal + eventingv1alpha2.EventRecovered}, 0},
 	} {
@@ -99,13 +116,13 @@ func TestAnnounce(t *testing.T) {
 func TestAnnounceAfterARestart(t *testing.T) {
 	a, _, told := fakeAnnouncer()
 	s := subscription(nil)
-	fails := delivery.Health{Known: true, Problem: "no"}
-	a.announce(s, delivery.Health{}, delivery.Sink{}, true, began)
+	fails := health.Health{Known: true, Problem: "no"}
+	a.announce(s, health.Health{}, delivery.Sink{}, true, began)
 	a.announce(s, fails, delivery.Sink{}, true, began)
 	if got := told(); len(got) > 0 {
 		t.Errorf("told %q", got)
 	}
-	a.announce(s, delivery.Health{Known: true}, delivery.Sink{}, true, began)
+	a.announce(s, health.Health{Known: true}, delivery.Sink{}, true, began)
 	if got := told(); len(got) != 1 {
 		t.Errorf("the sink works again, and told is %q", got)
 	}
@@ -116,7 +133,7 @@ func TestAnnounceAfterARestart(t *testing.T) {
 func TestAThousandSinksAreNoFlood(t *testing.T) {
 	a, now, told := fakeAnnouncer()
 	const all = 1000
-	due, failing, n := map[int]time.Time{}, delivery.Health{Known: true, Problem: "no"}, 0
+	due, failing, n := map[int]time.Time{}, health.Health{Known: true, Problem: "no"}, 0
 	for i := range all {
 		due[i] = began
 	}
@@ -152,7 +169,7 @@ func TestLongNote(t *testing.T) {
 	a, _, told := fakeAnnouncer()
 	s := subscription(nil)
 	s.Spec.Sink = "http://orders.shop.svc.cluster.local/" + strings.Repeat("é", 1000) + "?token=secret"
-	h := delivery.Health{Known: true, Problem: strings.Repeat("x", 2000), Blocking: delivery.Blocking{ID: strings.Repeat("\x01", 100), Since: began}}
+	h := health.Health{Known: true, Problem: strings.Repeat("x", 2000), Blocking: health.Blocking{ID: strings.Repeat("\x01", 100), Since: began}}
 	a.announce(s, h, delivery.Sink{}, false, began)
 	got := told()
 	if len(got) != 2 {

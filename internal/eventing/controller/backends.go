@@ -19,6 +19,7 @@ import (
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/mesh"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
@@ -54,13 +55,14 @@ func (c *Controller) backendsKey() types.NamespacedName {
 // reconcileBackends reads which backends serve, from the API server and not from a cache, takes
 // that over, and says so.
 func (c *Controller) reconcileBackends(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	c.follower.Lead()
 	var config corev1.ConfigMap
 	switch err := c.live.Get(ctx, c.backendsKey(), &config); {
 	case apierrors.IsNotFound(err):
 		// Nobody deletes it while events are taken: the operator creates it again, and what was
 		// served is served meanwhile.
 		if c.take(state{asked: true}, true) {
-			return reconcile.Result{}, c.enqueueAll(ctx)
+			return reconcile.Result{}, enqueueAll(ctx, c.client, &c.subscriptions)
 		}
 		return reconcile.Result{}, nil
 	case err != nil:
@@ -92,7 +94,7 @@ func (c *Controller) reconcileBackends(ctx context.Context, _ reconcile.Request)
 	}
 	if c.take(next, false) {
 		c.log.Info("serving", zap.String("backends", next.backends.Serving.String()), zap.String("epoch", next.backends.Epoch), zap.Time("stream", next.created))
-		if err := c.enqueueAll(ctx); err != nil {
+		if err := enqueueAll(ctx, c.client, &c.subscriptions); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
@@ -109,14 +111,14 @@ func (c *Controller) reconcileBackends(ctx context.Context, _ reconcile.Request)
 // findStream connects, and asks for the stream.
 func (c *Controller) findStream(ctx context.Context, s *state) (err error) {
 	if s.backends.NATS == nil {
-		c.link.close()
+		c.link.Close()
 		return nil
 	}
 	c.mu.Lock()
 	before := c.state
 	c.mu.Unlock()
-	if err = c.link.use(s.backends.NATS); err == nil {
-		s.created, s.connects, err = c.link.created(ctx)
+	if err = c.link.Use(s.backends.NATS); err == nil {
+		s.created, s.connects, err = c.link.Created(ctx)
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		s.created, s.connects = before.created, before.connects // nothing is known of a change
@@ -166,13 +168,13 @@ func (c *Controller) report(ctx context.Context, of backend.Backends) error {
 }
 
 // enqueueAll lets each Subscription be reconciled.
-func (c *Controller) enqueueAll(ctx context.Context) error {
+func enqueueAll(ctx context.Context, reader client.Reader, to *queue) error {
 	var list stored.SubscriptionList
-	if err := c.client.List(ctx, &list); err != nil {
+	if err := reader.List(ctx, &list); err != nil {
 		return err
 	}
 	for i := range list.Items {
-		c.subscriptions.add(client.ObjectKeyFromObject(&list.Items[i]), 0)
+		to.add(client.ObjectKeyFromObject(&list.Items[i]), 0)
 	}
 	return nil
 }
@@ -231,11 +233,11 @@ func (c *Controller) sweep(ctx context.Context, s state) error {
 }
 
 // consumersOf are the consumers in NATS by their Subscriptions. Without a stream, there are none.
-func consumersOf(ctx context.Context, of *link, s state) (map[types.NamespacedName]*jetstream.ConsumerInfo, error) {
+func consumersOf(ctx context.Context, of *link.Link, s state) (map[types.NamespacedName]*jetstream.ConsumerInfo, error) {
 	if s.created.IsZero() {
 		return nil, nil
 	}
-	js, _, err := of.jetStream()
+	js, _, err := of.JetStream()
 	if err != nil {
 		return nil, err
 	}

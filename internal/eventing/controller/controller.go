@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/zapr"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -40,9 +42,13 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/fleet"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/follow"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
 	lettersserver "github.com/kyma-project/eventmesh-migration/internal/eventing/letters/server"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/mesh"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/peers"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 )
@@ -98,8 +104,11 @@ type Controller struct {
 	letters    *letters.Store
 	dead       *deadLetters
 	watches    delivery.Watches
+	peers      *peers.Peers
+	fleet      *fleet.Fleet
+	follower   *follow.Follower
 	identity   *lettersserver.Identity
-	link       *link
+	link       *link.Link
 	triggers   *mesh.Triggers
 	recorder   events.EventRecorder
 	patience   patience
@@ -107,7 +116,9 @@ type Controller struct {
 	announcer  *announcer
 
 	subscriptions, backends queue
-	purges                  *purges
+	// followed are the queues of the follower.
+	followed struct{ subscriptions, backends queue }
+	purges   *purges
 
 	mu    sync.Mutex
 	state state
@@ -178,11 +189,24 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 		return fmt.Errorf("cannot create a client for Triggers: %w", err)
 	}
 	c.triggers = mesh.New(kinds, probed, o.Namespace, o.Names, o.Version, log, func(key types.NamespacedName) { c.subscriptions.add(key, 0) })
-	c.link = &link{seedFile: o.SeedFile, caFile: o.CAFile, up: func() { c.backends.add(c.backendsKey(), 0) }}
+	c.fleet = fleet.New(log, c.subscriptions.add)
+	c.peers = peers.New(peers.Options{Pod: o.Pod, Log: log, Changed: c.fleet.Divide, Lapsed: func() { c.follower.Lapsed() }})
+	c.link = link.New(link.Options{
+		SeedFile: o.SeedFile, CAFile: o.CAFile,
+		Up: func() {
+			c.backends.add(c.backendsKey(), 0)
+			c.followed.backends.add(c.backendsKey(), 0)
+		},
+		Made: func(conn *nats.Conn) {
+			if err := c.peers.Use(conn); err != nil {
+				log.Error("cannot hear the other controllers", zap.Error(err))
+			}
+		},
+	})
 	c.metrics = tally.New(metrics.Registry)
 	metrics.Registry.MustRegister(natsConnected{c})
 	c.letters = &letters.Store{JetStream: func() (jetstream.JetStream, error) {
-		js, _, err := c.link.jetStream()
+		js, _, err := c.link.JetStream()
 		return js, err
 	}}
 	c.dead = newDeadLetters(metrics.Registry)
@@ -194,9 +218,21 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 		Sender: sender, Metrics: c.metrics, Log: log,
 		DeadLetterSink: o.DeadLetterSink, DeadLetterAfter: o.DeadLetterAfter, DeadLetters: c.letters, Watches: &c.watches,
 		Budget:  delivery.NewBudget(o.EventBytes, sender),
+		Live:    func() bool { return c.peers.Live() || c.follower.Leading() && c.peers.Mute() },
 		Changed: c.subscriptions.add, Lost: c.lost,
 	}
 	c.deliveries, c.receiver = delivery.New(deliver), delivery.NewReceiver(deliver, finder{c.client, c.live, c.triggers})
+	c.fleet.Join(c.peers, c.deliveries, &c.watches)
+	c.follower = follow.New(follow.Options{
+		Reader: c.client, Namespace: o.Namespace, Names: o.Names, Link: c.link, Deliveries: c.deliveries, Fleet: c.fleet, Peers: c.peers, Log: log,
+		Subscription: c.followed.subscriptions.add,
+		All: func(ctx context.Context, leads bool) error {
+			if leads {
+				return enqueueAll(ctx, c.client, &c.subscriptions)
+			}
+			return enqueueAll(ctx, c.client, &c.followed.subscriptions)
+		},
+	})
 	c.purges = &purges{link: c.link, lock: lock, log: log, filters: map[string]bool{}, state: func() state {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -237,6 +273,9 @@ func (c *Controller) register(mgr manager.Manager) error {
 	if err != nil {
 		return err
 	}
+	if err := registerFollower(c, mgr, limiter); err != nil {
+		return err
+	}
 	// Each process delivers what the mesh posts to it, and needs the Subscriptions for that.
 	if _, err := mgr.GetCache().GetInformer(context.Background(), &stored.Subscription{}, cache.BlockUntilSynced(false)); err != nil {
 		return fmt.Errorf("cannot watch Subscriptions: %w", err)
@@ -258,19 +297,62 @@ func (c *Controller) register(mgr manager.Manager) error {
 		return err
 	}
 	// The Lease is released when this has returned, so that no two processes deliver in turns.
-	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+	err = mgr.Add(manager.RunnableFunc(func(context.Context) error {
+		c.follower.Lead()
 		c.backends.add(c.backendsKey(), 0) // also if there is no ConfigMap, which nobody tells
+		return nil
+	}))
+	if err != nil {
+		return err
+	}
+	return mgr.Add(onEach(func(ctx context.Context) error {
 		<-ctx.Done()
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), backend.ControllerEnd)
 		defer cancel()
 		if err := c.deliveries.StopAll(limit); err != nil {
 			c.log.Warn("sinks did not answer before the end: NATS sends their events again", zap.Error(err))
 		}
-		c.link.close()
+		c.link.Close()
 		c.triggers.Leave()
 		return nil
 	}))
 }
+
+// registerFollower registers what each process does, the leader or not.
+func registerFollower(c *Controller, mgr manager.Manager, limiter func() workqueue.TypedRateLimiter[reconcile.Request]) error {
+	everywhere := ptr.To(false)
+	err := builder.ControllerManagedBy(mgr).Named("deliveries").
+		For(&stored.Subscription{}).
+		WatchesRawSource(source.TypedFunc[reconcile.Request](c.followed.subscriptions.from)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: reconcilers, RateLimiter: limiter(), NeedLeaderElection: everywhere}).
+		Complete(reconcile.Func(c.follower.Reconcile))
+	if err != nil {
+		return err
+	}
+	err = builder.ControllerManagedBy(mgr).Named("deliveries-backends").
+		For(&corev1.ConfigMap{}).
+		WatchesRawSource(source.TypedFunc[reconcile.Request](c.followed.backends.from)).
+		WithOptions(controller.Options{RateLimiter: limiter(), NeedLeaderElection: everywhere}).
+		Complete(reconcile.Func(c.follower.ReconcileBackends))
+	if err != nil {
+		return err
+	}
+	for _, run := range []func(context.Context) error{c.peers.Run, c.fleet.Run} {
+		if err := mgr.Add(onEach(run)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// onEach runs in each process, the leader or not.
+type onEach func(context.Context) error
+
+// Start implements manager.Runnable.
+func (f onEach) Start(ctx context.Context) error { return f(ctx) }
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (onEach) NeedLeaderElection() bool { return false }
 
 // onlyName leaves nothing of a Service but its name: that is all that is asked of it.
 func onlyName(object any) (any, error) {
@@ -297,6 +379,7 @@ func (c *Controller) sinksOf(ctx context.Context, service client.Object) (all []
 
 // lost is called when NATS does not know the consumer of a Subscription any more.
 func (c *Controller) lost(subscription types.NamespacedName) {
+	c.follower.Lost(subscription)
 	c.mu.Lock()
 	delete(c.made, subscription)
 	c.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/fleet"
 )
 
 const (
@@ -66,7 +66,7 @@ type found struct {
 	unsent      uint64
 	unanswered  int
 	redelivered int
-	numbers     func() delivery.Numbers
+	numbers     fleet.Numbers
 	deadLetters int64
 }
 
@@ -164,7 +164,7 @@ func (x *detail) numbers(l found, now time.Time) *eventingv1alpha2.DeliveryStatu
 	if x.waiting == 0 {
 		return is
 	}
-	known := l.numbers()
+	known := l.numbers
 	is.Repeating = known.Repeating
 	oldest, since := known.Oldest, known.Oldest
 	if !known.Complete {

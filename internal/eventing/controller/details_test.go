@@ -14,6 +14,8 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/fleet"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 )
 
 var (
@@ -33,38 +35,38 @@ func TestNumbers(t *testing.T) {
 	for _, tc := range []struct {
 		reason  string
 		found   found
-		known   delivery.Numbers
+		known   fleet.Numbers
 		written *status
 		since   time.Duration // before now, since when there is something
 		want    status
 	}{
-		{"nothing waits", found{}, delivery.Numbers{}, &status{Backlog: 7, Oldest: ago(time.Hour)}, 0, status{}},
-		{"events are on their way", found{unsent: 90, unanswered: 10}, delivery.Numbers{Complete: true, Oldest: began.Add(-time.Second)}, nil, time.Hour, status{}},
+		{"nothing waits", found{}, fleet.Numbers{}, &status{Backlog: 7, Oldest: ago(time.Hour)}, 0, status{}},
+		{"events are on their way", found{unsent: 90, unanswered: 10}, fleet.Numbers{Complete: true, Oldest: began.Add(-time.Second)}, nil, time.Hour, status{}},
 		{
-			"some were refused a moment ago", found{unsent: 90, unanswered: 10}, delivery.Numbers{Complete: true, Oldest: began.Add(-time.Second), Repeating: 3}, nil, time.Second,
+			"some were refused a moment ago", found{unsent: 90, unanswered: 10}, fleet.Numbers{Complete: true, Oldest: began.Add(-time.Second), Repeating: 3}, nil, time.Second,
 			status{Backlog: 100, Oldest: ago(time.Second), Repeating: 3},
 		},
 		{
-			"the oldest waits for long", found{unsent: 90, unanswered: 10}, delivery.Numbers{Complete: true, Oldest: began.Add(-waitsLong)}, nil, time.Hour,
+			"the oldest waits for long", found{unsent: 90, unanswered: 10}, fleet.Numbers{Complete: true, Oldest: began.Add(-waitsLong)}, nil, time.Hour,
 			status{Backlog: 100, Oldest: ago(waitsLong)},
 		},
-		{"it is not known how long they wait, and it is not long", found{unsent: 90}, delivery.Numbers{}, nil, time.Second, status{}},
-		{"it is not known how long they wait, and it is long", found{unsent: 90}, delivery.Numbers{}, nil, time.Minute, status{Backlog: 90}},
+		{"it is not known how long they wait, and it is not long", found{unsent: 90}, fleet.Numbers{}, nil, time.Second, status{}},
+		{"it is not known how long they wait, and it is long", found{unsent: 90}, fleet.Numbers{}, nil, time.Minute, status{Backlog: 90}},
 		{
-			"a new process, which has seen one of those that wait", found{unanswered: 10, redelivered: 8}, delivery.Numbers{Oldest: began.Add(-time.Minute), Repeating: 1}, &status{Oldest: ago(time.Hour)}, time.Second,
+			"a new process, which has seen one of those that wait", found{unanswered: 10, redelivered: 8}, fleet.Numbers{Oldest: began.Add(-time.Minute), Repeating: 1}, &status{Oldest: ago(time.Hour)}, time.Second,
 			status{Backlog: 10, Repeating: 8, Oldest: ago(time.Hour)},
 		},
 		{
-			"it has seen all", found{unanswered: 10, redelivered: 8}, delivery.Numbers{Complete: true, Oldest: began.Add(-time.Minute), Repeating: 7}, &status{Oldest: ago(time.Hour)}, time.Second,
+			"it has seen all", found{unanswered: 10, redelivered: 8}, fleet.Numbers{Complete: true, Oldest: began.Add(-time.Minute), Repeating: 7}, &status{Oldest: ago(time.Hour)}, time.Second,
 			status{Backlog: 10, Repeating: 7, Oldest: ago(time.Minute)},
 		},
 		{
-			"dead letters", found{deadLetters: 4}, delivery.Numbers{}, nil, 0,
+			"dead letters", found{deadLetters: 4}, fleet.Numbers{}, nil, 0,
 			status{DeadLetters: 4},
 		},
 	} {
 		x := &detail{waiting: tc.found.unsent + uint64(tc.found.unanswered), written: tc.written, since: began.Add(-tc.since)} //nolint:gosec // small
-		tc.found.numbers = func() delivery.Numbers { return tc.known }
+		tc.found.numbers = tc.known
 		if diff := cmp.Diff(&tc.want, x.numbers(tc.found, began)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 		}
@@ -131,12 +133,10 @@ func play(d *details, keys []types.NamespacedName, long time.Duration, find func
 func TestAThousandSinksThatFail(t *testing.T) {
 	const long = 20 * time.Minute
 	grows := func(_ int, at time.Duration) found {
-		return found{unsent: uint64(at.Seconds()*at.Seconds()) + 1, numbers: func() delivery.Numbers { //nolint:gosec // small
-			return delivery.Numbers{Complete: true, Oldest: began, Repeating: 1}
-		}}
+		return found{unsent: uint64(at.Seconds()*at.Seconds()) + 1, numbers: fleet.Numbers{Complete: true, Oldest: began, Repeating: 1}} //nolint:gosec // small
 	}
 	stays := func(int, time.Duration) found {
-		return found{numbers: func() delivery.Numbers { return delivery.Numbers{} }}
+		return found{numbers: fleet.Numbers{}}
 	}
 	always, never := func(int, time.Duration) bool { return true }, func(int, time.Duration) bool { return false }
 	for _, tc := range []struct {
@@ -181,9 +181,7 @@ func TestOneSinkThatFails(t *testing.T) {
 		if at >= time.Minute && at < 11*time.Minute { // it fails for ten minutes, with ten events a second
 			f.unsent = uint64(10 * (at - time.Minute + time.Second).Seconds())
 		}
-		f.numbers = func() delivery.Numbers {
-			return delivery.Numbers{Complete: true, Oldest: began.Add(time.Minute), Repeating: 1}
-		}
+		f.numbers = fleet.Numbers{Complete: true, Oldest: began.Add(time.Minute), Repeating: 1}
 		return f
 	}
 	writes := play(d, []types.NamespacedName{orders}, 15*time.Minute, find, func(int, time.Duration) bool { return false })[orders]
@@ -207,7 +205,7 @@ func TestDetailsWithoutALook(t *testing.T) {
 		t.Errorf("before a look: %+v, %t", is, waits)
 	}
 	d.keeps(orders, true)
-	if d.add(orders, found{unanswered: 1, numbers: func() delivery.Numbers { return delivery.Numbers{Repeating: 1} }}, began) {
+	if d.add(orders, found{unanswered: 1, numbers: fleet.Numbers{Repeating: 1}}, began) {
 		t.Error("an event waits, and the status is written at once")
 	}
 	if is, waits := d.status(orders, has, true); is.Backlog != 1 || !waits {
@@ -254,8 +252,8 @@ func said(s eventingv1alpha2.SubscriptionStatus) eventingv1alpha2.Condition {
 // TestSinkDelivering: the condition has the last answer, since when, and the next try; a status
 // that differs in no more than that can wait.
 func TestSinkDelivering(t *testing.T) {
-	failing := delivery.Health{Known: true, Problem: "the sink answers 503", Since: began.Add(-time.Hour), Next: began.Add(5 * time.Minute)}
-	of := func(s *eventingv1alpha2.Subscription, h delivery.Health, now time.Time) eventingv1alpha2.SubscriptionStatus {
+	failing := health.Health{Known: true, Problem: "the sink answers 503", Since: began.Add(-time.Hour), Next: began.Add(5 * time.Minute)}
+	of := func(s *eventingv1alpha2.Subscription, h health.Health, now time.Time) eventingv1alpha2.SubscriptionStatus {
 		f := findings{
 			known: true, serving: backend.Backends{Serving: backend.Set{operatorv1alpha1.NATS}}, ready: map[operatorv1alpha1.BackendType]bool{operatorv1alpha1.NATS: true},
 			health: h, service: true, sink: delivery.Sink{Namespace: "shop", Service: "orders"}, waits: true,
@@ -270,27 +268,27 @@ func TestSinkDelivering(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		reason                string
-		change                func(*delivery.Health)
+		change                func(*health.Health)
 		says                  string
 		only, message, answer bool
 	}{
-		{"the same", func(*delivery.Health) {}, want, true, false, false},
+		{"the same", func(*health.Health) {}, want, true, false, false},
 		{
-			"it is sent again soon", func(h *delivery.Health) { h.Next = began.Add(time.Second) },
+			"it is sent again soon", func(h *health.Health) { h.Next = began.Add(time.Second) },
 			"the sink answers 503; deliveries fail since 2026-11-28T00:00:00Z. Events wait, and are sent again within 30 seconds", true, true, false,
 		},
 		{
-			"another answer", func(h *delivery.Health) { h.Problem = "the sink does not answer in time" },
+			"another answer", func(h *health.Health) { h.Problem = "the sink does not answer in time" },
 			"the sink does not answer in time; deliveries fail since 2026-11-28T00:00:00Z. Events wait, and are sent again from 2026-11-28T01:05:00Z on", true, true, true,
 		},
 		{
-			"one event stops the others", func(h *delivery.Health) { h.Blocking = delivery.Blocking{ID: "7", Since: began} },
+			"one event stops the others", func(h *health.Health) { h.Blocking = health.Blocking{ID: "7", Since: began} },
 			`the sink answers 503; deliveries fail since 2026-11-28T00:00:00Z. Event "7" is refused since 2026-11-28T01:00:00Z, and all later ones wait for it; it is sent again from 2026-11-28T01:05:00Z on`, true, true, false,
 		},
-		{"it works", func(h *delivery.Health) { *h = delivery.Health{Known: true} }, "", false, true, true},
-		{"a new process has seen nothing yet", func(h *delivery.Health) { *h = delivery.Health{} }, want, true, false, false},
+		{"it works", func(h *health.Health) { *h = health.Health{Known: true} }, "", false, true, true},
+		{"a new process has seen nothing yet", func(h *health.Health) { *h = health.Health{} }, want, true, false, false},
 		{
-			"a new process has seen the first answer", func(h *delivery.Health) { h.Since = began.Add(time.Minute) },
+			"a new process has seen the first answer", func(h *health.Health) { h.Since = began.Add(time.Minute) },
 			"the sink answers 503; deliveries fail since 2026-11-28T01:00:00Z. Events wait, and are sent again from 2026-11-28T01:05:00Z on", true, true, false,
 		},
 	} {

@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/fleet"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -44,10 +45,10 @@ func (c inspector) look(ctx context.Context) error {
 	c.mu.Lock()
 	now, before := c.state, maps.Clone(c.made)
 	c.mu.Unlock()
-	if !now.serves(operatorv1alpha1.NATS) || !c.link.connected() {
+	if !now.serves(operatorv1alpha1.NATS) || !c.link.Connected() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, natsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, link.Timeout)
 	defer cancel()
 	if counts, err := c.letters.Counts(ctx); err != nil {
 		c.log.Debug("cannot count the dead letters", zap.Error(err))
@@ -61,15 +62,17 @@ func (c inspector) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var waiting fleet.Waiting
 	for key, m := range before {
 		info := consumers[key]
 		if info != nil {
-			c.deliveries.Waiting(key, info.NumPending, info.NumAckPending)
+			c.deliveries.Waiting(key, info.NumAckPending)
+			known := c.fleet.Numbers(key, info.NumAckPending, info.AckFloor.Stream)
+			c.metrics.Waiting(key, info.NumPending+uint64(max(info.NumAckPending, 0)), int(known.Repeating))
+			waiting.Add(key, info)
 			atOnce := c.details.add(key, found{
 				unsent: info.NumPending, unanswered: info.NumAckPending, redelivered: info.NumRedelivered, deadLetters: c.dead.count(key),
-				numbers: func() delivery.Numbers {
-					return c.deliveries.Numbers(key, info.NumAckPending, info.AckFloor.Stream)
-				},
+				numbers: known,
 			}, time.Now())
 			if atOnce {
 				c.subscriptions.add(key, 0)
@@ -79,6 +82,10 @@ func (c inspector) look(ctx context.Context) error {
 			c.log.Info("a consumer was changed by somebody else", zap.Stringer("subscription", key))
 			c.subscriptions.add(key, 0)
 		}
+	}
+	c.fleet.TellWaiting(&waiting)
+	for _, key := range c.fleet.Recovered() {
+		c.subscriptions.add(key, 0)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func (c lettersRunner) Start(ctx context.Context) error {
 	if c.options.LettersAddress == "" {
 		return nil
 	}
-	server := &lettersserver.Server{Store: c.letters, Deliverer: c.deliveries, Watch: c.watches.Watch, Access: &lettersserver.Access{Client: c.client, Reader: c.live}, Log: c.log}
+	server := &lettersserver.Server{Store: c.letters, Deliverer: c.deliveries, Watch: c.fleet.Watch, Access: &lettersserver.Access{Client: c.client, Reader: c.live}, Log: c.log}
 	if err := server.Run(ctx, c.options.LettersAddress, c.identity); err != nil {
 		c.log.Error("dead letters cannot be reached by people: events are delivered", zap.Error(err))
 	}

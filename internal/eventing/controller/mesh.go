@@ -23,6 +23,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/mesh"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/plan"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 )
 
@@ -171,11 +172,11 @@ func (f finder) Find(ctx context.Context, key types.NamespacedName) (delivery.Se
 	if err != nil {
 		return delivery.Settings{}, err
 	}
-	p, problems := planOf(&s.Subscription)
+	p, problems := plan.Of(&s.Subscription)
 	if len(problems) > 0 || s.Problem != nil {
 		return delivery.Settings{}, delivery.ErrInvalid
 	}
-	return delivery.Settings{Sink: s.Spec.Sink, MaxInFlight: p.inFlight}, nil
+	return delivery.Settings{Sink: s.Spec.Sink, MaxInFlight: p.InFlight}, nil
 }
 
 // Probed implements delivery.Finder.

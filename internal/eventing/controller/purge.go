@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -26,7 +27,7 @@ const (
 // purges deletes what consumers leave that are gone, or that have other filters now.
 type purges struct {
 	queue
-	link *link
+	link *link.Link
 	lock *fence.Fence
 	log  *zap.Logger
 	// state is that of the controller.
@@ -63,7 +64,7 @@ func (p *purges) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	if now.backends.NATS == nil || now.created.IsZero() {
 		return reconcile.Result{}, nil // a sweep comes with the stream
 	}
-	js, _, err := p.link.jetStream()
+	js, _, err := p.link.JetStream()
 	if err != nil {
 		return reconcile.Result{}, nil // and with the connection
 	}

@@ -15,6 +15,7 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 )
 
 // findings are what a reconcile has found out about a Subscription.
@@ -33,7 +34,7 @@ type findings struct {
 	// consumer is its name in NATS, "" if there is none.
 	consumer string
 	// health of the sink, and whether its Service exists.
-	health  delivery.Health
+	health  health.Health
 	service bool
 	sink    delivery.Sink
 	// delivery are the numbers that the status is to have. waits says that events may wait.

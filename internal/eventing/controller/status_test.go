@@ -13,13 +13,13 @@ import (
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 )
 
 func TestStatusOf(t *testing.T) {
 	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 	const nats, mesh = operatorv1alpha1.NATS, operatorv1alpha1.EventMesh
-	works := delivery.Health{Known: true}
+	works := health.Health{Known: true}
 	for _, tc := range []struct {
 		reason string
 		findings
@@ -34,7 +34,7 @@ func TestStatusOf(t *testing.T) {
 		{
 			"ready, and the sink takes nothing", findings{
 				known: true, serving: backend.Backends{Epoch: "e", Serving: backend.Set{nats}},
-				ready: map[operatorv1alpha1.BackendType]bool{nats: true}, health: delivery.Health{Known: true, Problem: "no"},
+				ready: map[operatorv1alpha1.BackendType]bool{nats: true}, health: health.Health{Known: true, Problem: "no"},
 			},
 			true, "NATS=true ", []string{eventingv1alpha2.ReasonSpecValid, eventingv1alpha2.ReasonNATSActive, eventingv1alpha2.ReasonRetrying},
 		},
@@ -114,7 +114,7 @@ func TestWhatTheStatusSays(t *testing.T) {
 		{"the mesh", backend.Set{mesh}, "one; two", "no. Events are refused, and clients send them again"},
 		{"both", backend.Set{mesh, nats}, "one; two", "no. Events wait, and are sent again"},
 	} {
-		f := findings{known: true, serving: backend.Backends{Serving: tc.serving}, health: delivery.Health{Known: true, Problem: "no"}}
+		f := findings{known: true, serving: backend.Backends{Serving: tc.serving}, health: health.Health{Known: true, Problem: "no"}}
 		f.because("one")
 		f.because("two")
 		said := map[eventingv1alpha2.ConditionType]string{}
@@ -190,7 +190,7 @@ func TestPatience(t *testing.T) {
 func TestConfigWithoutEffect(t *testing.T) {
 	f := findings{
 		known: true, serving: backend.Backends{Serving: backend.Set{operatorv1alpha1.NATS}},
-		ready: map[operatorv1alpha1.BackendType]bool{operatorv1alpha1.NATS: true}, health: delivery.Health{Known: true},
+		ready: map[operatorv1alpha1.BackendType]bool{operatorv1alpha1.NATS: true}, health: health.Health{Known: true},
 	}
 	s := subscription(func(spec *eventingv1alpha2.SubscriptionSpec) {
 		spec.Config["qos"], spec.Config["exemptHandshake"] = "AT_LEAST_ONCE", "true"

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,6 +23,10 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/follow"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/peers"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/plan"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
@@ -31,6 +37,8 @@ const (
 	deletionLimit = 30 * time.Second
 	// afterConflict is when a status is written again that somebody else wrote meanwhile.
 	afterConflict = 200 * time.Millisecond
+	// othersAgain is when the other controllers are asked again that did not answer.
+	othersAgain = 500 * time.Millisecond
 )
 
 // made says that a consumer was there, as it was wanted, in the stream of a time, over one
@@ -45,9 +53,14 @@ func (m made) is(other made) bool {
 	return m.created.Equal(other.created) && m.connects == other.connects && !stream.ConsumerDiffers(m.want, other.want)
 }
 
-var errNoStream = errors.New("stream " + backend.Stream + " does not exist in NATS")
+var (
+	errNoStream = errors.New("stream " + backend.Stream + " does not exist in NATS")
+	// errOthers says that another controller may still deliver by the spec of before.
+	errOthers = errors.New("another controller may deliver by the spec of before")
+)
 
 func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	c.follower.Lead()
 	var is stored.Subscription
 	s := &is.Subscription
 	switch err := c.client.Get(ctx, r.NamespacedName, &is); {
@@ -64,11 +77,11 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 	if !now.asked {
 		return reconcile.Result{}, nil // all are reconciled when it is known what serves
 	}
-	p, problems := planOf(s)
+	p, problems := plan.Of(s)
 	if is.Problem != nil {
 		problems = []string{fmt.Sprintf("it cannot be read: %v", is.Problem)}
 	}
-	f := findings{problems: problems, known: now.known, serving: now.backends, sink: p.sink, ready: map[operatorv1alpha1.BackendType]bool{}}
+	f := findings{problems: problems, known: now.known, serving: now.backends, sink: p.Sink, ready: map[operatorv1alpha1.BackendType]bool{}}
 	var failed, meshFailed error
 	switch {
 	case now.known && len(now.backends.Serving) == 0:
@@ -93,9 +106,9 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 		f.consumer = backend.ConsumerName(s.Namespace, s.Name)
 	}
 	if len(problems) == 0 {
-		if f.health = c.deliveries.Health(r.NamespacedName).With(c.receiver.Health(r.NamespacedName)); !f.health.Known {
+		if f.health = c.fleet.Health(r.NamespacedName).With(c.receiver.Health(r.NamespacedName)); !f.health.Known {
 			var err error
-			if f.service, err = c.exists(ctx, p.sink); err != nil {
+			if f.service, err = c.exists(ctx, p.Sink); err != nil {
 				return reconcile.Result{}, err
 			}
 		}
@@ -141,16 +154,18 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 		}
 	}
 	if len(problems) == 0 {
-		sooner(&result, c.announcer.announce(s, f.health, p.sink, wasFailing, at))
+		sooner(&result, c.announcer.announce(s, f.health, p.Sink, wasFailing, at))
 	}
 	switch {
 	case apierrors.IsConflict(meshFailed):
 		return reconcile.Result{RequeueAfter: afterConflict}, nil
 	case meshFailed != nil:
 		return result, meshFailed
-	case errors.Is(failed, errNoNATS) && c.link.connected():
+	case errors.Is(failed, link.ErrNoNATS) && c.link.Connected():
 		return reconcile.Result{RequeueAfter: askAgain}, nil
-	case errors.Is(failed, errNoNATS), errors.Is(failed, errNoStream):
+	case errors.Is(failed, errOthers):
+		return reconcile.Result{RequeueAfter: othersAgain}, nil
+	case errors.Is(failed, link.ErrNoNATS), errors.Is(failed, errNoStream):
 		return result, nil // it comes again with the connection, or with the stream
 	case apierrors.IsConflict(failed):
 		return reconcile.Result{RequeueAfter: afterConflict}, nil
@@ -167,34 +182,57 @@ func sooner(result *reconcile.Result, after time.Duration) {
 }
 
 // deliver creates or updates the consumer of a Subscription, and lets its events be delivered.
-func (c *Controller) deliver(ctx context.Context, s *eventingv1alpha2.Subscription, p plan, now state, f *findings) error {
+func (c *Controller) deliver(ctx context.Context, s *eventingv1alpha2.Subscription, p plan.Plan, now state, f *findings) error {
 	key := client.ObjectKeyFromObject(s)
 	err := c.ensureFinalizer(ctx, s)
 	if err == nil {
-		err = c.ensureConsumer(ctx, key, p, now)
+		err = c.ensureConsumer(ctx, key, p, s.Generation, now)
 	}
 	var js jetstream.JetStream
 	if err == nil {
-		js, _, err = c.link.jetStream()
+		js, _, err = c.link.JetStream()
 	}
 	if err == nil {
-		err = c.deliveries.Set(key, delivery.Settings{UID: s.UID, Sink: s.Spec.Sink, MaxInFlight: p.inFlight, Types: len(p.filters), DeadLetterSink: s.Spec.DeadLetterSink},
-			delivery.Source{Conn: js.Conn(), Stream: backend.Stream, Consumer: backend.ConsumerName(key.Namespace, key.Name)})
+		err = c.deliveries.Set(key, p.Settings(s), follow.SourceOf(js, key))
+	}
+	if err == nil && !judged(s, operatorv1alpha1.NATS, now.backends) {
+		err = c.tellOthers(ctx, s)
 	}
 	switch {
 	case err == nil:
 		f.ready[operatorv1alpha1.NATS] = true
-	case errors.Is(err, errNoNATS):
+	case errors.Is(err, link.ErrNoNATS):
 		// Nothing is known of a change. A restart of this process while NATS is away must not write
 		// each Subscription twice.
 		f.ready[operatorv1alpha1.NATS] = judged(s, operatorv1alpha1.NATS, now.backends)
-		f.because(errNoNATS.Error())
+		f.because(link.ErrNoNATS.Error())
 	case errors.Is(err, errNoStream):
 		f.because(errNoStream.Error())
+	case errors.Is(err, errOthers):
+		f.because(err.Error())
 	default:
 		f.because(fmt.Sprintf("cannot create the consumer in NATS: %v", err))
 	}
 	return err
+}
+
+// tellOthers returns nil if each controller that delivers knows which spec of a Subscription is the
+// present one, and delivers by no earlier one. One that is not heard does not post either, soon.
+func (c *Controller) tellOthers(ctx context.Context, s *eventingv1alpha2.Subscription) error {
+	if c.peers.Mute() { // then no other one delivers
+		return nil
+	}
+	missing, err := c.follower.Tell(ctx, s)
+	switch {
+	case len(missing) > 0:
+		return fmt.Errorf("%w: %s does not answer, and is waited for up to %s", errOthers, strings.Join(missing, ", "), peers.GoneAfter)
+	case errors.Is(err, peers.ErrAlone) && s.Generation > 1:
+		return fmt.Errorf("%w: this one began a moment ago, and listens for %s", errOthers, peers.GoneAfter)
+	case errors.Is(err, peers.ErrAlone):
+		return nil // there was no spec before
+	default:
+		return err
+	}
 }
 
 // ensureFinalizer keeps a Subscription from being deleted before its consumer is. It comes before
@@ -220,16 +258,16 @@ func (c *Controller) patchFinalizer(ctx context.Context, s *eventingv1alpha2.Sub
 
 // ensureConsumer returns nil if the consumer of a Subscription is in the present stream, with its
 // settings.
-func (c *Controller) ensureConsumer(ctx context.Context, key types.NamespacedName, p plan, now state) error {
-	js, connects, err := c.link.jetStream()
+func (c *Controller) ensureConsumer(ctx context.Context, key types.NamespacedName, p plan.Plan, generation int64, now state) error {
+	js, connects, err := c.link.JetStream()
 	if err != nil {
 		return err
 	}
 	if now.created.IsZero() {
 		return errNoStream
 	}
-	want := stream.Consumer(key.Namespace, key.Name, p.filters, p.inFlight == 1)
-	want.Metadata[stream.UIDKey] = string(p.uid)
+	want := stream.Consumer(key.Namespace, key.Name, p.Filters, p.InFlight == 1)
+	want.Metadata[stream.UIDKey], want.Metadata[stream.GenerationKey] = string(p.UID), strconv.FormatInt(generation, 10)
 	is := made{want: want, created: now.created, connects: connects}
 	c.mu.Lock()
 	before, known := c.made[key]
@@ -238,7 +276,7 @@ func (c *Controller) ensureConsumer(ctx context.Context, key types.NamespacedNam
 		return nil
 	}
 	found, err := js.Consumer(ctx, backend.Stream, want.Durable)
-	if err == nil && stream.OfAnother(found.CachedInfo().Config, string(p.uid)) {
+	if err == nil && stream.OfAnother(found.CachedInfo().Config, string(p.UID)) {
 		c.log.Info("deleting the consumer of a former Subscription of the same name", zap.Stringer("subscription", key))
 		c.deliveries.Stop(key)
 		if err = discard(ctx, c.lock, js, want.Durable); err == nil {
@@ -267,7 +305,7 @@ func (c *Controller) ensureConsumer(ctx context.Context, key types.NamespacedNam
 		}
 		// The stream may have been replaced in the meantime, and then "ready" would be said of
 		// another one than that of the epoch.
-		if created, _, err := c.link.created(ctx); err != nil || !created.Equal(now.created) {
+		if created, _, err := c.link.Created(ctx); err != nil || !created.Equal(now.created) {
 			c.backends.add(c.backendsKey(), 0)
 			return c.noConsumer(errors.Join(err, errNoStream))
 		}
@@ -311,7 +349,7 @@ func (c *Controller) noConsumer(err error) error {
 		c.backends.add(c.backendsKey(), 0)
 		return errNoStream
 	}
-	return unanswered(err)
+	return link.Unanswered(err)
 }
 
 // deleted deletes what was made for a Subscription that is being deleted.
@@ -340,7 +378,7 @@ func (c *Controller) deleted(ctx context.Context, s *eventingv1alpha2.Subscripti
 	if err := c.deleteConsumer(ctx, key, s.UID); err != nil {
 		if left := deletionLimit - time.Since(s.DeletionTimestamp.Time); left > 0 {
 			c.log.Info("cannot delete the consumer of a Subscription yet", zap.Stringer("subscription", key), zap.Error(err))
-			if c.link.connected() {
+			if c.link.Connected() {
 				left = min(left, askAgain)
 			}
 			return reconcile.Result{RequeueAfter: left}, nil // or earlier, with the connection
@@ -363,6 +401,7 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 	c.patience.forget(key)
 	c.details.forget(key)
 	c.announcer.forget(key)
+	c.fleet.Forget(key)
 	c.mu.Lock()
 	_, known := c.made[key] // it was not deleted with the finalizer: somebody removed that
 	leftover := c.leftover[key] || known
@@ -425,7 +464,7 @@ func (c *Controller) deleteConsumer(ctx context.Context, key types.NamespacedNam
 	if none {
 		return nil
 	}
-	js, _, err := c.link.jetStream()
+	js, _, err := c.link.JetStream()
 	if err != nil {
 		return err
 	}
@@ -444,7 +483,7 @@ func (c *Controller) deleteConsumer(ctx context.Context, key types.NamespacedNam
 	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil
 	}
-	return unanswered(err)
+	return link.Unanswered(err)
 }
 
 // exists tells whether the Service of a sink is there.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -40,7 +41,10 @@ func TestDeleteConsumer(t *testing.T) {
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: backend.Stream, Subjects: []string{"a.>"}}); err != nil {
 		t.Fatal(err)
 	}
-	to := &link{conn: conn, js: js}
+	to, err := link.Over(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := &Controller{log: zap.NewNop(), lock: &fence.Fence{}, link: to, made: map[types.NamespacedName]made{}, purges: &purges{link: to, filters: map[string]bool{}}}
 	key := types.NamespacedName{Namespace: "default", Name: "orders"}
 	for _, tc := range []struct {

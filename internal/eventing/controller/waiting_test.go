@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 )
 
 // TestWaiting: the condition says what becomes of events that are not taken. On f3299ef it said the
@@ -13,16 +13,16 @@ func TestWaiting(t *testing.T) {
 	at := time.Date(2026, 11, 25, 10, 0, 0, 0, time.UTC)
 	for _, tc := range []struct {
 		reason string
-		health delivery.Health
+		health health.Health
 		want   string
 	}{
-		{"events wait", delivery.Health{}, "Events wait, and are sent again"},
+		{"events wait", health.Health{}, "Events wait, and are sent again"},
 		{
-			"one stops all later ones", delivery.Health{Blocking: delivery.Blocking{ID: "7", Since: at}},
+			"one stops all later ones", health.Health{Blocking: health.Blocking{ID: "7", Since: at}},
 			`Event "7" is refused since 2026-11-25T10:00:00Z, and all later ones wait for it`,
 		},
 		{
-			"one became a dead letter", delivery.Health{Letter: at},
+			"one became a dead letter", health.Health{Letter: at},
 			"Events wait, and are sent again; one that waited too long became a dead letter at 2026-11-25T10:00:00Z",
 		},
 	} {

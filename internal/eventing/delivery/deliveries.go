@@ -3,7 +3,9 @@ package delivery
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +33,8 @@ type Options struct {
 	Watches *Watches
 	// Budget bounds the bytes of all Subscriptions together. nil is no bound.
 	Budget *Budget
+	// Live tells whether this process may post. While it may not, events wait. nil is always.
+	Live func() bool
 	// Changed is called when Health of a Subscription says something else after a while.
 	Changed func(subscription types.NamespacedName, after time.Duration)
 	// Lost is called when events of a Subscription are not delivered any more, because NATS does
@@ -46,11 +50,13 @@ type Keeper interface {
 
 // Settings are how the events of one Subscription are delivered.
 type Settings struct {
-	// UID is that of the Subscription, for its dead letters.
-	UID types.UID
+	// UID is that of the Subscription, for its dead letters, and Generation that of its spec.
+	UID        types.UID
+	Generation int64
 	// Sink is the URL as it is in the Subscription. It is checked at each delivery.
 	Sink string
-	// MaxInFlight is the number of events that are posted at the same time, at least 1.
+	// MaxInFlight is the number of events that are posted at the same time, at least 1, by all
+	// processes together.
 	MaxInFlight int
 	// Types is the number of types of the Subscription. 0 is one.
 	Types int
@@ -67,19 +73,94 @@ type Deliveries struct {
 	mu      sync.Mutex
 	workers map[types.NamespacedName]*worker
 	stopped bool
+	// share is the part of MaxInFlight that this process has.
+	share Share
 	// posting has one for each event that is being posted, of workers that were stopped, too.
 	posting sync.WaitGroup
 }
 
+// Share returns how many of the events of a Subscription that may be posted at the same time this
+// process may post.
+type Share func(subscription types.NamespacedName, all int) int
+
 // New returns Deliveries that deliver nothing yet.
 func New(o Options) *Deliveries {
-	return &Deliveries{options: o, workers: map[types.NamespacedName]*worker{}}
+	if o.Live == nil {
+		o.Live = func() bool { return true }
+	}
+	return &Deliveries{options: o, workers: map[types.NamespacedName]*worker{}, share: func(_ types.NamespacedName, all int) int { return all }}
+}
+
+// Divide lets this process have another part of what all processes may post.
+func (d *Deliveries) Divide(share Share) {
+	d.mu.Lock()
+	d.share = share
+	workers := maps.Clone(d.workers)
+	d.mu.Unlock()
+	for subscription, w := range workers {
+		resize(w, share(subscription, w.settings.MaxInFlight))
+	}
+}
+
+// resize lets so many events be posted at the same time. Those that are being posted are finished.
+func resize(w *worker, slots int) {
+	w.mu.Lock()
+	changes := w.lanes.slots != slots
+	w.lanes.slots = slots
+	w.mu.Unlock()
+	if changes {
+		w.pull.resize(min(slots, mostPulled))
+		w.next()
+	}
+}
+
+// keeps tells whether the worker can go on with settings, and lets it: it has all but the
+// generation.
+func keeps(w *worker, settings Settings) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	is := w.settings
+	is.Generation = settings.Generation
+	if is != settings {
+		return is.UID == settings.UID && settings.Generation < w.generation // an earlier spec, read too late
+	}
+	w.generation = max(w.generation, settings.Generation)
+	return true
+}
+
+// Hold lets nothing more be posted until Set is called for a Subscription again: what is known of
+// it may be old. What was received and not posted goes back to NATS.
+func (d *Deliveries) Hold() {
+	d.mu.Lock()
+	workers := maps.Clone(d.workers)
+	d.mu.Unlock()
+	for _, w := range workers {
+		w.hold(true)
+	}
+}
+
+// Outdated ends the delivery of the events of a Subscription by an earlier spec than one with a
+// generation, or of another Subscription of the same name. It tells whether there was one.
+func (d *Deliveries) Outdated(subscription types.NamespacedName, uid types.UID, generation int64) bool {
+	w := d.worker(subscription)
+	if w == nil {
+		return false
+	}
+	w.mu.Lock()
+	fits := w.settings.UID == uid && w.generation >= generation
+	w.mu.Unlock()
+	if fits {
+		return false
+	}
+	d.Stop(subscription)
+	return true
 }
 
 // Set lets the events of a Subscription be delivered from a consumer. It does nothing if they are,
 // with these settings.
 func (d *Deliveries) Set(subscription types.NamespacedName, settings Settings, source Source) error {
-	if w := d.worker(subscription); w != nil && w.settings == settings {
+	if w := d.worker(subscription); w != nil && keeps(w, settings) {
+		w.hold(false)
 		return nil
 	}
 	d.Stop(subscription)
@@ -88,7 +169,7 @@ func (d *Deliveries) Set(subscription types.NamespacedName, settings Settings, s
 	if d.stopped {
 		return errors.New("deliveries have ended")
 	}
-	w, err := d.start(subscription, settings, source)
+	w, err := d.start(subscription, settings, source, d.share(subscription, settings.MaxInFlight))
 	if err == nil {
 		d.workers[subscription] = w
 	}
@@ -105,6 +186,13 @@ func (d *Deliveries) Stop(subscription types.NamespacedName) {
 	if w != nil {
 		w.stop()
 	}
+}
+
+// Subscriptions are those whose events are delivered.
+func (d *Deliveries) Subscriptions() []types.NamespacedName {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Keys(d.workers))
 }
 
 // Forget is Stop for a Subscription that is gone, and removes its metrics.
@@ -143,23 +231,16 @@ func (d *Deliveries) StopAll(ctx context.Context) error {
 	}
 }
 
-// Waiting tells of the events of a Subscription that NATS has to deliver yet: those that it has not
-// sent, and those that were sent and not taken.
-func (d *Deliveries) Waiting(subscription types.NamespacedName, unsent uint64, unanswered int) {
-	repeating := 0
+// Waiting tells how many events of a Subscription NATS has sent, to all processes, that were not
+// taken.
+func (d *Deliveries) Waiting(subscription types.NamespacedName, unanswered int) {
 	if w := d.worker(subscription); w != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.unanswered = unanswered; unanswered == 0 {
 			clear(w.traces)
 		}
-		for _, t := range w.traces {
-			if !t.refused.IsZero() {
-				repeating++
-			}
-		}
 	}
-	d.options.Metrics.Waiting(subscription, unsent+uint64(max(unanswered, 0)), repeating)
 }
 
 // Health is what came of the last deliveries of a Subscription.
@@ -185,22 +266,6 @@ type Health struct {
 type Blocking struct {
 	ID    string
 	Since time.Time
-}
-
-// Health is that of a Subscription.
-func (d *Deliveries) Health(subscription types.NamespacedName) Health {
-	w := d.worker(subscription)
-	if w == nil {
-		return Health{}
-	}
-	now := time.Now()
-	is := w.health.at(now)
-	if is.Problem != "" {
-		w.mu.Lock()
-		is.Next = w.reach.next(w.traces.next(), len(w.busy) > 0, now)
-		w.mu.Unlock()
-	}
-	return is
 }
 
 func (d *Deliveries) worker(subscription types.NamespacedName) *worker {

@@ -136,40 +136,6 @@ func TestEventHeader(t *testing.T) {
 	}
 }
 
-func TestHealth(t *testing.T) {
-	began := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
-	type step struct {
-		at      time.Duration
-		problem string
-		tell    time.Duration
-	}
-	for _, tc := range []struct {
-		reason string
-		steps  []step
-		at     time.Duration
-		want   Health
-	}{
-		{"nothing", nil, 0, Health{}},
-		{"a sink that works, which is told once", []step{{0, "", soon}, {1, "", 0}}, 2, Health{Known: true}},
-		{"a sink that refuses, which is told once", []step{{0, "no", soon}, {time.Second, "no", 0}}, time.Hour, Health{Known: true, Problem: "no", Since: began}},
-		{"another reason is told a little later", []step{{0, "no", soon}, {time.Second, "never", calm}}, 2 * time.Second, Health{Known: true, Problem: "never", Since: began}},
-		{"it takes events again, and has refused one a moment ago", []step{{0, "no", soon}, {time.Second, "", calm}}, 3 * time.Second, Health{Known: true, Problem: "no", Since: began, Again: calm - 3*time.Second}},
-		{"it takes events, and has refused none for a while", []step{{0, "no", soon}, {time.Second, "", calm}}, calm, Health{Known: true}},
-		{"it refuses some of many, which is told at most once in a while", []step{{0, "no", soon}, {1, "", calm}, {2, "no", soon}, {3, "", calm}}, 4, Health{Known: true, Problem: "no", Since: began, Again: calm - 2}},
-		{"it worked for a while between two failures", []step{{0, "no", soon}, {time.Second, "", calm}, {time.Minute, "no", soon}}, time.Hour, Health{Known: true, Problem: "no", Since: began.Add(time.Minute)}},
-	} {
-		var h health
-		for i, s := range tc.steps {
-			if tell := h.note(s.problem, began.Add(s.at)); tell != s.tell {
-				t.Errorf("%s: step %d is told after %s, want %s", tc.reason, i, tell, s.tell)
-			}
-		}
-		if diff := cmp.Diff(tc.want, h.at(began.Add(tc.at))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-		}
-	}
-}
-
 // TestSend: what an answer means, against a real server.
 func TestSend(t *testing.T) {
 	elsewhere := false

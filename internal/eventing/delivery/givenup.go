@@ -94,7 +94,7 @@ func (w *worker) keep(m *nats.Msg, about *nats.MsgMetadata, o outcome) bool {
 // lettered says that an event became a dead letter.
 func (w *worker) lettered() {
 	w.metrics.Count("dead-letter")
-	if after := w.health.noteLetter(time.Now()); after > 0 {
+	if after := w.health.NoteLetter(time.Now()); after > 0 {
 		w.Changed(w.subscription, after)
 	}
 }
@@ -139,7 +139,7 @@ func (d *Deliveries) Redeliver(ctx context.Context, subscription types.Namespace
 	}
 	defer w.posts.givePost(size)
 	o := w.post(header, m.Data)
-	if after := w.health.note(o.problem, time.Now()); after > 0 {
+	if after := w.health.Note(o.problem, time.Now()); after > 0 {
 		w.Changed(w.subscription, after)
 	}
 	return letters.Outcome{Answer: o.code, Problem: o.problem}, nil

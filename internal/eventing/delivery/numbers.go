@@ -6,70 +6,102 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 )
 
-// completeAfter is after which time NATS has sent each event that it waits for: the longest delay
-// of a repeat with its spread, and as long as NATS waits for a process that was killed.
-const completeAfter = longestRefused*12/10 + backend.AckWait
+// CompleteAfter is after which time NATS has sent each event again that it waits for: the longest
+// delay of a repeat with its spread, and as long as NATS waits for a process that was killed.
+const CompleteAfter = longestRefused*12/10 + backend.AckWait
 
-// Numbers are of the events of a Subscription that NATS has sent and that the sink has not taken.
-type Numbers struct {
-	// Complete is false while there may be events that this process has not seen yet. Then there
-	// may be more of them, and older ones.
-	Complete bool
+const (
+	// elsewhere is from when on an event that should have come again counts as one that came to
+	// another process, and forgetAfter is when it is forgotten here.
+	elsewhere, forgetAfter = 10 * time.Second, time.Minute
+)
+
+// Seen is what one process has seen of the events of a Subscription.
+type Seen struct {
+	Health health.Record
+	// Changed is when Health changed last.
+	Changed time.Time
+	// Known is how many events this process has or waits for that NATS has sent and the sink has
+	// not taken, and Repeating how many of them were refused at least once.
+	Known, Repeating int64
 	// Oldest is when the oldest was published; zero without any.
 	Oldest time.Time
-	// Repeating is how many were refused at least once.
-	Repeating int64
 }
 
-// Numbers are those of a Subscription. NATS says that it waits for so many events, and that all up
-// to a sequence were taken. Nothing but what is here is asked.
-func (d *Deliveries) Numbers(subscription types.NamespacedName, unanswered int, taken uint64) Numbers {
+// With is what two processes have seen together.
+func (s Seen) With(other Seen) Seen {
+	s.Health = s.Health.With(other.Health)
+	s.Known += other.Known
+	s.Repeating += other.Repeating
+	if s.Oldest.IsZero() || !other.Oldest.IsZero() && other.Oldest.Before(s.Oldest) {
+		s.Oldest = other.Oldest
+	}
+	return s
+}
+
+// Seen is what this process has seen of a Subscription, and its sink; false if it does not deliver
+// its events. NATS says that all events up to a sequence were taken. alone says that no other
+// process delivers. Nothing but what is here is asked.
+func (d *Deliveries) Seen(subscription types.NamespacedName, taken uint64, alone bool) (is Seen, settings Settings, ok bool) {
 	w := d.worker(subscription)
 	if w == nil {
-		return Numbers{}
+		return Seen{}, Settings{}, false
 	}
-	return w.numbers(time.Now(), unanswered, taken)
+	now := time.Now()
+	is = w.seen(now, taken, alone)
+	is.Health, is.Changed = w.health.Record()
+	if is.Health.At(now).Problem != "" {
+		w.mu.Lock()
+		is.Health.Next = w.reach.next(w.traces.next(), len(w.busy) > 0, now)
+		w.mu.Unlock()
+	}
+	return is, w.settings, true
 }
 
-func (w *worker) numbers(now time.Time, unanswered int, taken uint64) (n Numbers) {
+func (w *worker) seen(now time.Time, taken uint64, alone bool) (s Seen) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	oldest, known := int64(0), 0
+	here, oldest := map[uint64]int64{}, int64(0)
+	for m := range w.busy {
+		if about, err := m.Metadata(); err == nil {
+			here[about.Sequence.Stream] = about.Timestamp.UnixNano()
+		}
+	}
 	see := func(published int64) {
-		known++
+		s.Known++
 		if oldest == 0 || published < oldest {
 			oldest = published
 		}
 	}
 	for sequence, t := range w.traces {
-		if sequence <= taken { // somebody has purged it
+		late := now.Sub(time.Unix(0, t.next))
+		if _, came := here[sequence]; came {
+			late = 0
+		}
+		switch {
+		case sequence <= taken, !alone && late > forgetAfter: // somebody has purged it, or has it
 			delete(w.traces, sequence)
+			continue
+		case !alone && late > elsewhere:
 			continue
 		}
 		see(t.published)
 		if !t.refused.IsZero() {
-			n.Repeating++
+			s.Repeating++
 		}
 	}
-	for m := range w.busy {
-		about, err := m.Metadata()
-		if err != nil {
-			continue
-		}
-		if _, traced := w.traces[about.Sequence.Stream]; !traced {
-			see(about.Timestamp.UnixNano())
+	for sequence, published := range here {
+		if _, traced := w.traces[sequence]; !traced {
+			see(published)
 		}
 	}
-	if known >= unanswered || now.Sub(w.began) > completeAfter {
-		w.complete = true
-	}
-	n.Complete = w.complete
 	if oldest != 0 {
-		n.Oldest = time.Unix(0, oldest)
+		s.Oldest = time.Unix(0, oldest)
 	}
-	return n
+	return s
 }
 
 // traces are of events by their sequences.

@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -10,9 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
@@ -38,26 +36,15 @@ func TestNumbers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	look := func(ctx context.Context, d *Deliveries) (Numbers, float64, error) {
+	look := func(ctx context.Context, d *Deliveries) (Seen, error) {
 		c, err := js.Consumer(ctx, "s", "c")
 		if err != nil {
-			return Numbers{}, 0, err
+			return Seen{}, err
 		}
 		info := c.CachedInfo()
-		registry := prometheus.NewRegistry()
-		d.options.Metrics = tally.New(registry) // which can be asked
-		d.Waiting(orders, info.NumPending, info.NumAckPending)
-		n := d.Numbers(orders, info.NumAckPending, info.AckFloor.Stream)
-		gathered, err := registry.Gather()
-		if err != nil {
-			return n, 0, err
-		}
-		for _, f := range gathered {
-			if f.GetName() == "eventing_delivery_backlog" {
-				return n, f.GetMetric()[0].GetGauge().GetValue(), nil
-			}
-		}
-		return n, 0, errors.New("there is no backlog")
+		d.Waiting(orders, info.NumAckPending)
+		n, _, _ := d.Seen(orders, info.AckFloor.Stream, true)
+		return n, nil
 	}
 	began := time.Now()
 	set(d)
@@ -72,18 +59,18 @@ func TestNumbers(t *testing.T) {
 		if tries.Load() < events {
 			continue
 		}
-		if _, backlog, err := look(t.Context(), d); err != nil || backlog != events {
-			t.Fatalf("after %d tries, the backlog is %v, %v", tries.Load(), backlog, err)
+		if n, err := look(t.Context(), d); err != nil || n.Known != events {
+			t.Fatalf("after %d tries, %d are known, %v", tries.Load(), n.Known, err)
 		}
 	}
 	poll.Until(t, 20*time.Second, "all are refused", func(ctx context.Context) error {
-		n, _, err := look(ctx, d)
-		if err == nil && (n.Repeating != events || !n.Complete || n.Oldest.Before(began.Add(-time.Second)) || n.Oldest.After(time.Now())) {
+		n, err := look(ctx, d)
+		if err == nil && (n.Repeating != events || n.Known != events || n.Oldest.Before(began.Add(-time.Second)) || n.Oldest.After(time.Now())) {
 			err = fmt.Errorf("%+v", n)
 		}
 		return err
 	})
-	if h := d.Health(orders); h.Since.Before(began) || h.Next.Before(began) || h.Next.After(time.Now().Add(time.Minute)) {
+	if h := healthOf(d); h.Since.Before(began) || h.Next.Before(began) || h.Next.After(time.Now().Add(time.Minute)) {
 		t.Errorf("since %s, next try at %s", h.Since, h.Next)
 	}
 	if err := d.StopAll(t.Context()); err != nil {
@@ -93,21 +80,21 @@ func TestNumbers(t *testing.T) {
 	// Another process.
 	d = toSink(t, sink)
 	set(d)
-	if n, backlog, err := look(t.Context(), d); err != nil || n.Complete || backlog != events {
-		t.Errorf("it has seen no event yet: %+v, %v, %v", n, backlog, err)
+	if n, err := look(t.Context(), d); err != nil || n.Known == events {
+		t.Errorf("it has seen no event yet: %+v, %v", n, err)
 	}
 	poll.Until(t, 30*time.Second, "all have come again", func(ctx context.Context) error {
-		n, _, err := look(ctx, d)
-		if err == nil && (n.Repeating != events || !n.Complete || n.Oldest.After(began.Add(20*time.Second))) {
+		n, err := look(ctx, d)
+		if err == nil && (n.Repeating != events || n.Known != events || n.Oldest.After(began.Add(20*time.Second))) {
 			err = fmt.Errorf("%+v", n)
 		}
 		return err
 	})
 	takes.Store(true)
 	poll.Until(t, 30*time.Second, "nothing waits", func(ctx context.Context) error {
-		n, backlog, err := look(ctx, d)
-		if err == nil && (backlog != 0 || n != Numbers{Complete: true}) {
-			err = fmt.Errorf("%+v, %v", n, backlog)
+		n, err := look(ctx, d)
+		if err == nil && (n.Known != 0 || n.Repeating != 0 || !n.Oldest.IsZero()) {
+			err = fmt.Errorf("%+v", n)
 		}
 		return err
 	})
@@ -116,8 +103,14 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestNumbersAreOfNow: what somebody has purged in NATS waits no more; and after the longest delay,
-// everything was seen.
+// healthOf is what was seen of the sink of orders.
+func healthOf(d *Deliveries) health.Health {
+	is, _, _ := d.Seen(orders, 0, true)
+	return is.Health.At(time.Now())
+}
+
+// TestNumbersAreOfNow: what somebody has purged in NATS waits no more; and what should have come
+// again is with another process, if there is one.
 func TestNumbersAreOfNow(t *testing.T) {
 	now := time.Date(2026, 11, 28, 1, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) int64 { return now.Add(-d).UnixNano() }
@@ -125,24 +118,21 @@ func TestNumbersAreOfNow(t *testing.T) {
 		return &nats.Msg{Reply: fmt.Sprintf("$JS.ACK.s.c.1.%d.1.%d.0", sequence, ago(time.Second)), Sub: &nats.Subscription{}}
 	}
 	w := &worker{
-		began: now.Add(-time.Minute), busy: map[*nats.Msg]time.Time{message(9): now, message(7): now},
+		busy: map[*nats.Msg]time.Time{message(9): now, message(7): now},
 		traces: map[uint64]trace{
 			3: {published: ago(time.Hour), refused: now},
 			5: {published: ago(2 * time.Minute), next: ago(-time.Minute), refused: now},
 			7: {published: ago(time.Minute), aside: 1, next: ago(-time.Hour)},
 		},
 	}
-	want := Numbers{Oldest: now.Add(-2 * time.Minute), Repeating: 1}
-	if n := w.numbers(now, 4, 3); !n.Oldest.Equal(want.Oldest) || n.Repeating != want.Repeating || n.Complete || len(w.traces) != 2 {
+	if n := w.seen(now, 3, true); !n.Oldest.Equal(now.Add(-2*time.Minute)) || n.Repeating != 1 || n.Known != 3 || len(w.traces) != 2 {
 		t.Errorf("%+v of %v", n, w.traces)
 	}
-	if n := w.numbers(now.Add(completeAfter), 4, 3); !n.Complete {
-		t.Errorf("after the longest delay: %+v", n)
+	w.traces[11], w.traces[12] = trace{published: ago(time.Hour), refused: now, next: ago(elsewhere + 1)}, trace{published: ago(time.Hour), refused: now, next: ago(forgetAfter + 1)}
+	if n := w.seen(now, 3, false); !n.Oldest.Equal(now.Add(-2*time.Minute)) || n.Repeating != 1 || n.Known != 3 || len(w.traces) != 3 {
+		t.Errorf("with another process, %+v of %v", n, w.traces)
 	}
-	w.complete = false
-	if n := w.numbers(now, 3, 3); !n.Complete {
-		t.Errorf("all three are here: %+v", n)
-	}
+	delete(w.traces, 11)
 
 	next := func() time.Time { return w.reach.next(w.traces.next(), len(w.busy) > 0, now) }
 	if next := next(); !next.Equal(now) {
@@ -177,12 +167,13 @@ func TestFloor(t *testing.T) {
 	for id := range 3 {
 		publish(id, "a.b")
 	}
-	numbers := func(ctx context.Context) (Numbers, error) {
+	numbers := func(ctx context.Context) (Seen, error) {
 		c, err := js.Consumer(ctx, "s", "c")
 		if err != nil {
-			return Numbers{}, err
+			return Seen{}, err
 		}
-		return d.Numbers(orders, c.CachedInfo().NumAckPending, c.CachedInfo().AckFloor.Stream), nil
+		n, _, _ := d.Seen(orders, c.CachedInfo().AckFloor.Stream, true)
+		return n, nil
 	}
 	await := func(what string, repeating int64) {
 		t.Helper()

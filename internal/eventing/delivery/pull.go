@@ -241,6 +241,14 @@ func (p *pull) free() {
 	p.ask()
 }
 
+// resize lets so many messages be on the way or not freed.
+func (p *pull) resize(most int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.most = most
+	p.ask()
+}
+
 // room is called when there are bytes for another message.
 func (p *pull) room() {
 	p.mu.Lock()

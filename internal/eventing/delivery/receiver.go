@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 )
@@ -88,7 +89,7 @@ type target struct {
 	settings Settings
 	slots    chan struct{}
 	breaker  *gobreaker.TwoStepCircuitBreaker[struct{}]
-	health   health
+	health   health.Tracker
 	refusals refusal.Log
 	metrics  *tally.Series
 }
@@ -106,14 +107,15 @@ func (r *Receiver) Used() bool {
 }
 
 // Health is that of a Subscription, as seen by this process.
-func (r *Receiver) Health(subscription types.NamespacedName) Health {
+func (r *Receiver) Health(subscription types.NamespacedName) health.Health {
 	r.mu.Lock()
 	t := r.targets[subscription]
 	r.mu.Unlock()
 	if t == nil {
-		return Health{}
+		return health.Health{}
 	}
-	return t.health.at(time.Now())
+	is, _ := t.health.Record()
+	return is.At(time.Now())
 }
 
 // Forget removes what is known of a Subscription that is gone.
@@ -272,7 +274,7 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 	// have it twice.
 	o := r.options.Sender.send(context.WithoutCancel(ctx), min(backend.MeshSinkTimeout, time.Until(deadline(ctx))), sink.url, header, data)
 	t.metrics.Posted(header, o.code, time.Since(began))
-	if after := t.health.note(o.problem, time.Now()); after > 0 {
+	if after := t.health.Note(o.problem, time.Now()); after > 0 {
 		r.options.Changed(key, after)
 	}
 	if !o.taken() {

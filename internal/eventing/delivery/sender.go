@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/post"
@@ -123,7 +124,7 @@ func (o outcome) taken() bool { return o.problem == "" }
 
 // refused is what the log has of an event that was not taken.
 func refused(of types.NamespacedName, header http.Header, o outcome) refusal.Refusal {
-	return refusal.Refusal{Subscription: of, ID: shortID(header.Get("Ce-Id")), Type: header.Get("Ce-Type"), Answer: o.code, Problem: o.problem}
+	return refusal.Refusal{Subscription: of, ID: health.ShortID(header.Get("Ce-Id")), Type: header.Get("Ce-Type"), Answer: o.code, Problem: o.problem}
 }
 
 // send posts an event once, and waits for an answer until limit is over. The header is the caller's

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 )
@@ -32,6 +33,10 @@ const (
 	// those that it has to send again. NATS looks for those that are due 10 ms after it was told of
 	// one: told all the time, it would never look.
 	tick = 250 * time.Millisecond
+
+	// heldDelay is after which time NATS sends an event again that came to a process that may post
+	// nothing for now: to another one, with luck.
+	heldDelay = time.Second
 )
 
 // worker delivers the events of one Subscription.
@@ -40,8 +45,8 @@ type worker struct {
 
 	subscription types.NamespacedName
 	name         string // of the Subscription, in metrics and the log
-	consumer     string
 	settings     Settings
+	consumer     string
 	pull         *pull
 	bytes        *share // of events
 	posts        *share // what it takes to post them, in addition
@@ -49,9 +54,8 @@ type worker struct {
 	ending       chan struct{}
 	metrics      *tally.Series
 	end          sync.Once
-	health       health
+	health       health.Tracker
 	refusals     refusal.Log
-	began        time.Time
 	// sink is where events go, unless refused says why the Subscription may not have it.
 	sink    Sink
 	refused error
@@ -59,6 +63,10 @@ type worker struct {
 	letterSink *url.URL
 
 	mu sync.Mutex
+	// held says that nothing is posted until the settings are known to be those of now. generation
+	// is that of the spec that they were read from last.
+	held       bool
+	generation int64
 	// queue are the events that wait for a slot. lanes have those that are being posted.
 	queue []waiting
 	lanes *lanes
@@ -74,9 +82,6 @@ type worker struct {
 	// NATS says how many they are.
 	traces     traces
 	unanswered int
-	// complete says that each event that NATS waits for was seen here: of those that the sink
-	// refused before this process began, NATS sends the last after minutes.
-	complete bool
 }
 
 // repeat is an event that NATS has to send again at a time.
@@ -102,14 +107,15 @@ func (t trace) tries(about *nats.MsgMetadata) uint64 {
 }
 
 // start begins to consume. The caller holds the lock of d.
-func (d *Deliveries) start(subscription types.NamespacedName, settings Settings, source Source) (*worker, error) {
+func (d *Deliveries) start(subscription types.NamespacedName, settings Settings, source Source, slots int) (*worker, error) {
 	w := &worker{
 		Options: &d.options, subscription: subscription, name: subscription.String(), settings: settings,
-		posting: &d.posting, ending: make(chan struct{}), consumer: source.Consumer,
+		generation: settings.Generation,
+		posting:    &d.posting, ending: make(chan struct{}), consumer: source.Consumer,
 		metrics: d.options.Metrics.Series(subscription, source.Consumer, settings.Sink),
 		bytes:   &share{of: d.options.Budget},
 		posts:   &share{of: d.options.Budget},
-		lanes:   newLanes(settings.MaxInFlight, settings.Types), traces: map[uint64]trace{}, began: time.Now(),
+		lanes:   newLanes(slots, settings.Types), traces: map[uint64]trace{},
 	}
 	w.posts.room = w.next
 	w.ticks = time.AfterFunc(tick, w.tick)
@@ -121,7 +127,7 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 	}
 	w.busy = map[*nats.Msg]time.Time{}
 	var err error
-	w.pull, err = startPull(source, min(settings.MaxInFlight, mostPulled), w.bytes, w.receive, func(reason string) {
+	w.pull, err = startPull(source, min(slots, mostPulled), w.bytes, w.receive, func(reason string) {
 		w.Log.Debug("no more events come", zap.String("subscription", w.name), zap.String("reason", reason))
 		go d.lost(w)
 	})
@@ -142,6 +148,17 @@ func (w *worker) stop() {
 		w.tick()
 		w.posts.end()
 	})
+}
+
+// hold lets nothing be posted, or ends that.
+func (w *worker) hold(is bool) {
+	w.mu.Lock()
+	changes := w.held != is
+	w.held = is
+	w.mu.Unlock()
+	if changes {
+		w.next()
+	}
 }
 
 func (w *worker) ended() bool {
@@ -176,13 +193,14 @@ func (w *worker) next() {
 	var gone, leave []waiting
 	w.mu.Lock()
 	now, ended := time.Now(), w.ended()
-	left, short := w.queue[:0], false
+	left, short, live := w.queue[:0], false, w.Live()
 	for _, e := range w.queue {
 		v := waits
 		switch {
-		case ended:
+		case ended, w.held, w.lanes.slots == 0:
 			leave = append(leave, e)
 			continue
+		case !live:
 		case !short && (w.reach.may(w.lanes.used, now) || w.overdue(e.message, now)):
 			v, short = w.slot(e, now)
 		}
@@ -201,10 +219,14 @@ func (w *worker) next() {
 	}
 	clear(w.queue[len(left):])
 	w.queue = left
+	delay := time.Duration(0)
+	if w.held && !ended {
+		delay = heldDelay // it would come back at once
+	}
 	w.await()
 	w.mu.Unlock()
 	for _, e := range leave {
-		w.giveBack(e.message, 0)
+		w.giveBack(e.message, delay)
 		w.done(e.message)
 		w.bytes.give(realSize(e.message))
 		e.free()
@@ -232,7 +254,12 @@ func (w *worker) slot(e waiting, now time.Time) (v verdict, short bool) {
 func (w *worker) run(m *nats.Msg) {
 	defer w.posting.Done()
 	w.metrics.InFlight.Inc()
-	again := w.deliver(m)
+	again := false
+	if w.Live() { // this process may have been stopped since it took the slot
+		again = w.deliver(m)
+	} else {
+		w.giveBack(m, heldDelay)
+	}
 	w.metrics.InFlight.Dec()
 	w.posts.givePost(0)
 	if !again {
@@ -270,7 +297,7 @@ func (w *worker) again(m *nats.Msg, about *nats.MsgMetadata, id string, o outcom
 	t.published, t.next = about.Timestamp.UnixNano(), at.UnixNano()
 	w.traces[about.Sequence.Stream] = t
 	if w.settings.MaxInFlight == 1 {
-		w.health.block(id, t.refused)
+		w.health.Block(id, t.refused, now)
 	}
 	w.repeats = append(w.repeats, repeat{m, at})
 	w.await()
@@ -284,7 +311,7 @@ func (w *worker) finish(about *nats.MsgMetadata) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.traces, about.Sequence.Stream)
-	w.health.unblock()
+	w.health.Unblock()
 }
 
 // await lets tick be called if there is something for it. The caller holds the lock.
@@ -337,7 +364,7 @@ func (w *worker) deliver(m *nats.Msg) (later bool) {
 	}
 	posted := time.Now()
 	o := w.post(header, m.Data)
-	if after := w.health.note(o.problem, time.Now()); after > 0 {
+	if after := w.health.Note(o.problem, time.Now()); after > 0 {
 		w.Changed(w.subscription, after)
 	}
 	w.mu.Lock()

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 	"github.com/kyma-project/eventmesh-migration/test/natsserver"
@@ -205,7 +206,7 @@ func TestBlocking(t *testing.T) {
 	if got := next(t, told); !strings.HasPrefix(got, "1 -NAK") {
 		t.Fatalf("NATS was told %q", got)
 	}
-	got := d.Health(orders)
+	got := healthOf(d)
 	if got.Blocking.ID != "7" || got.Blocking.Since.Before(began) || got.Blocking.Since.After(time.Now()) || !got.Letter.IsZero() {
 		t.Errorf("an event stops all later ones: %+v", got)
 	}
@@ -213,7 +214,7 @@ func TestBlocking(t *testing.T) {
 	for next(t, told) != "1 +ACK" {
 	}
 	poll.Until(t, 20*time.Second, "nothing blocks", func(context.Context) error {
-		if is := d.Health(orders).Blocking; is != (Blocking{}) {
+		if is := healthOf(d).Blocking; is != (health.Blocking{}) {
 			return fmt.Errorf("%+v", is)
 		}
 		return nil
@@ -228,7 +229,7 @@ func TestBlocking(t *testing.T) {
 	publish(8, "a.b")
 	for next(t, told) != "2 +ACK" {
 	}
-	if got := d.Health(orders); got.Letter.Before(began) || got.Blocking.ID != "" || got.Problem == "" {
+	if got := healthOf(d); got.Letter.Before(began) || got.Blocking.ID != "" || got.Problem == "" {
 		t.Errorf("an event became a dead letter: %+v", got)
 	}
 	if err := d.StopAll(t.Context()); err != nil {

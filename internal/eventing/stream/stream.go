@@ -33,6 +33,9 @@ const (
 	// UIDKey is in the metadata of a consumer: the UID of its Subscription. Consumers of earlier
 	// versions have none, and are taken over.
 	UIDKey = "subscription-uid"
+	// GenerationKey is in the metadata of a consumer: the generation of its Subscription that it
+	// was made for last. What delivers by an earlier one is behind.
+	GenerationKey = "subscription-generation"
 )
 
 // Config is the stream. While it is closed, no event can be published to it, and consumers go on.

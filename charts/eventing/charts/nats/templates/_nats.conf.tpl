@@ -84,8 +84,9 @@ accounts {
             "$JS.API.CONSUMER.INFO.dead-letters.*"
             "$JS.API.CONSUMER.DELETE.dead-letters.*"
             "$JS.API.CONSUMER.MSG.NEXT.dead-letters.*"
+            "controllers.>"
           ]
-          subscribe: ["_INBOX.controller.>"]
+          subscribe: ["_INBOX.controller.>", "controllers.>"]
         }
       }
       {

@@ -1,4 +1,5 @@
-package controller
+// Package plan reads what a Subscription asks for, and what its author has to fix.
+package plan
 
 import (
 	"fmt"
@@ -21,29 +22,30 @@ const (
 	defaultInFlight = 10
 )
 
-// plan is what a valid Subscription asks for.
-type plan struct {
-	// uid is whose events they are: a Subscription that is created again has another one.
-	uid     types.UID
-	filters []string
-	// inFlight is the number of events that are posted at the same time, from 1 on; with 1 in their
+// Plan is what a valid Subscription asks for.
+type Plan struct {
+	// UID is whose events they are: a Subscription that is created again has another one.
+	UID types.UID
+	// Filters are the subjects of its events in NATS.
+	Filters []string
+	// InFlight is the number of events that are posted at the same time, from 1 on; with 1 in their
 	// order.
-	inFlight int
-	sink     delivery.Sink
+	InFlight int
+	Sink     delivery.Sink
 }
 
-// planOf reads a Subscription. Problems are what its author has to fix, empty if it is valid. The
+// Of reads a Subscription. Problems are what its author has to fix, empty if it is valid. The
 // API server checks most of it, too, but an object may be older than its rules, and they know no
 // namespace.
-func planOf(s *eventingv1alpha2.Subscription) (p plan, problems []string) {
-	p.uid = s.UID
+func Of(s *eventingv1alpha2.Subscription) (p Plan, problems []string) {
+	p.UID = s.UID
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	exact := s.Spec.TypeMatching == eventingv1alpha2.Exact
 	if !exact && s.Spec.TypeMatching != eventingv1alpha2.Standard && s.Spec.TypeMatching != "" {
 		add("typeMatching %q is not known: use standard or exact", s.Spec.TypeMatching)
 	}
 	var err error
-	if p.sink, err = delivery.ParseSink(s.Namespace, s.Spec.Sink); err != nil {
+	if p.Sink, err = delivery.ParseSink(s.Namespace, s.Spec.Sink); err != nil {
 		add("%v", err)
 	}
 	switch _, err := url.Parse(s.Spec.Source); {
@@ -77,11 +79,11 @@ func planOf(s *eventingv1alpha2.Subscription) (p plan, problems []string) {
 				add("type %q names a source: leave it out, events whose type begins with %s are matched by their type alone", t, backend.FormerPrefix)
 			}
 		}
-		p.filters = append(p.filters, backend.Filter(backend.Matched(exact, s.Spec.Source, t)))
+		p.Filters = append(p.Filters, backend.Filter(backend.Matched(exact, s.Spec.Source, t)))
 	}
-	p.inFlight = defaultInFlight
+	p.InFlight = defaultInFlight
 	if text, ok := s.Spec.Config[eventingv1alpha2.MaxInFlight]; ok {
-		if p.inFlight, err = strconv.Atoi(text); err != nil || p.inFlight < 1 || p.inFlight > maxInFlight {
+		if p.InFlight, err = strconv.Atoi(text); err != nil || p.InFlight < 1 || p.InFlight > maxInFlight {
 			add("config.%s is %q: use a number from 1 to %d", eventingv1alpha2.MaxInFlight, text, maxInFlight)
 		}
 	}
@@ -91,4 +93,9 @@ func planOf(s *eventingv1alpha2.Subscription) (p plan, problems []string) {
 		}
 	}
 	return p, problems
+}
+
+// Settings are how the events of the Subscription are delivered.
+func (p *Plan) Settings(s *eventingv1alpha2.Subscription) delivery.Settings {
+	return delivery.Settings{UID: s.UID, Generation: s.Generation, Sink: s.Spec.Sink, MaxInFlight: p.InFlight, Types: len(p.Filters), DeadLetterSink: s.Spec.DeadLetterSink}
 }

@@ -1,4 +1,4 @@
-package controller
+package plan
 
 import (
 	"strings"
@@ -55,7 +55,7 @@ func TestPlanOf(t *testing.T) {
 		}, problems: []string{"typeMatching", "config.maxInFlightMessages"}},
 		{reason: "no number", change: func(s *spec) { s.Config[eventingv1alpha2.MaxInFlight] = "ten" }, problems: []string{"config.maxInFlightMessages"}},
 	} {
-		p, problems := planOf(subscription(tc.change))
+		p, problems := Of(subscription(tc.change))
 		if len(problems) != len(tc.problems) {
 			t.Errorf("%s: problems %q, want %q", tc.reason, problems, tc.problems)
 			continue
@@ -68,8 +68,8 @@ func TestPlanOf(t *testing.T) {
 		if len(problems) > 0 {
 			continue
 		}
-		if diff := cmp.Diff(tc.filters, p.filters); diff != "" || p.inFlight != tc.inFlight {
-			t.Errorf("%s: %d in flight, filters (-want +got):\n%s", tc.reason, p.inFlight, diff)
+		if diff := cmp.Diff(tc.filters, p.Filters); diff != "" || p.InFlight != tc.inFlight {
+			t.Errorf("%s: %d in flight, filters (-want +got):\n%s", tc.reason, p.InFlight, diff)
 		}
 	}
 }
