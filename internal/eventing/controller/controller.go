@@ -39,13 +39,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/access"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fleet"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/follow"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
-	lettersserver "github.com/kyma-project/eventmesh-migration/internal/eventing/letters/server"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/mesh"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/peers"
@@ -107,7 +107,7 @@ type Controller struct {
 	peers      *peers.Peers
 	fleet      *fleet.Fleet
 	follower   *follow.Follower
-	identity   *lettersserver.Identity
+	identity   *access.Identity
 	link       *link.Link
 	triggers   *mesh.Triggers
 	recorder   events.EventRecorder
@@ -210,7 +210,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 		return js, err
 	}}
 	c.dead = newDeadLetters(metrics.Registry)
-	if c.identity, err = lettersserver.NewIdentity(); err != nil {
+	if c.identity, err = access.NewIdentity("eventing-controller"); err != nil {
 		return fmt.Errorf("cannot create a certificate: %w", err)
 	}
 	sender := delivery.NewSender(o.DNSServer)

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/access"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	lettersserver "github.com/kyma-project/eventmesh-migration/internal/eventing/letters/server"
 )
@@ -21,7 +22,7 @@ func (c lettersRunner) Start(ctx context.Context) error {
 	if c.options.LettersAddress == "" {
 		return nil
 	}
-	server := &lettersserver.Server{Store: c.letters, Deliverer: c.deliveries, Watch: c.fleet.Watch, Access: &lettersserver.Access{Client: c.client, Reader: c.live}, Log: c.log}
+	server := &lettersserver.Server{Store: c.letters, Deliverer: c.deliveries, Watch: c.fleet.Watch, Access: &access.Access{Client: c.client, Reader: c.live}, Log: c.log}
 	if err := server.Run(ctx, c.options.LettersAddress, c.identity); err != nil {
 		c.log.Error("dead letters cannot be reached by people: events are delivered", zap.Error(err))
 	}

@@ -16,10 +16,23 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/access"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+)
+
+const (
+	// group, kind and the subresources are what rights are given for. None of them is served by the
+	// API server: RBAC does not need that.
+	group           = "eventing.kyma-project.io"
+	kind            = "subscriptions"
+	resourceLetters = "deadletters"
+	resourcePayload = "events"
+	// resourceDeliveries is for what became of an event that the user can name.
+	resourceDeliveries = "deliveries"
 )
 
 const (
@@ -60,7 +73,7 @@ type Server struct {
 	Deliverer Deliverer
 	// Watch returns the deliveries of an event from now on.
 	Watch  func(source, id string) (seen <-chan contract.Delivery, stop func())
-	Access *Access
+	Access *access.Access
 	Log    *zap.Logger
 
 	mu sync.Mutex
@@ -101,6 +114,18 @@ func fail(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()}) // nobody is there to be told
 }
 
+func statusOf(err error) int {
+	var r *access.RefusedError
+	switch {
+	case errors.As(err, &r):
+		return r.Status
+	case errors.Is(err, letters.ErrNone):
+		return http.StatusNotFound
+	default:
+		return http.StatusServiceUnavailable
+	}
+}
+
 func (s *Server) list(q *http.Request) (any, error) {
 	f, err := filterOf(q.URL.Query())
 	if err != nil {
@@ -110,12 +135,12 @@ func (s *Server) list(q *http.Request) (any, error) {
 	limit, from := defaultLimit, uint64(0)
 	if text := values.Get("limit"); text != "" {
 		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > mostListed {
-			return nil, refuse(http.StatusBadRequest, "limit must be a number from 1 to %d", mostListed)
+			return nil, access.Refuse(http.StatusBadRequest, "limit must be a number from 1 to %d", mostListed)
 		}
 	}
 	if text := values.Get("continue"); text != "" {
 		if from, err = strconv.ParseUint(text, 10, 64); err != nil {
-			return nil, refuse(http.StatusBadRequest, "continue must be what the page before said")
+			return nil, access.Refuse(http.StatusBadRequest, "continue must be what the page before said")
 		}
 	}
 	if _, err := s.allowed(q, "list", resourceLetters, f.Namespace); err != nil {
@@ -127,9 +152,9 @@ func (s *Server) list(q *http.Request) (any, error) {
 func (s *Server) show(q *http.Request) (any, error) {
 	sequence, err := strconv.ParseUint(q.PathValue("sequence"), 10, 64)
 	if err != nil {
-		return nil, refuse(http.StatusBadRequest, "%q is no sequence of a dead letter", q.PathValue("sequence"))
+		return nil, access.Refuse(http.StatusBadRequest, "%q is no sequence of a dead letter", q.PathValue("sequence"))
 	}
-	user, err := s.Access.who(q)
+	user, err := s.Access.Who(q)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +164,7 @@ func (s *Server) show(q *http.Request) (any, error) {
 		namespace = l.Namespace
 	}
 	// Who may not list them is not told which sequences there are.
-	if err := s.Access.may(q.Context(), user, "list", resourceLetters, namespace); err != nil {
+	if err := s.may(q.Context(), user, "list", resourceLetters, namespace); err != nil {
 		return nil, err
 	}
 	if err != nil {
@@ -147,7 +172,7 @@ func (s *Server) show(q *http.Request) (any, error) {
 	}
 	shown := &contract.Shown{Letter: *l, Headers: letters.Headers(m)}
 	if q.URL.Query().Get("payload") == "true" {
-		if err := s.Access.may(q.Context(), user, "get", resourcePayload, namespace); err != nil {
+		if err := s.may(q.Context(), user, "get", resourcePayload, namespace); err != nil {
 			return nil, err
 		}
 		shown.Data = m.Data
@@ -155,10 +180,15 @@ func (s *Server) show(q *http.Request) (any, error) {
 	return shown, nil
 }
 
+// may asks for a right to what is below Subscriptions, in a namespace or, without one, in all.
+func (s *Server) may(ctx context.Context, user authenticationv1.UserInfo, verb, subresource, namespace string) error {
+	return s.Access.May(ctx, user, access.Right{Verb: verb, Group: group, Resource: kind, Subresource: subresource, Namespace: namespace})
+}
+
 func (s *Server) allowed(q *http.Request, verb, subresource, namespace string) (user string, err error) {
-	who, err := s.Access.who(q)
+	who, err := s.Access.Who(q)
 	if err == nil {
-		err = s.Access.may(q.Context(), who, verb, subresource, namespace)
+		err = s.may(q.Context(), who, verb, subresource, namespace)
 	}
 	return who.Username, err
 }
@@ -168,7 +198,7 @@ func filterOf(values url.Values) (f contract.Filter, err error) {
 	for name, to := range map[string]*time.Time{"after": &f.After, "before": &f.Before} {
 		if text := values.Get(name); text != "" {
 			if *to, err = time.Parse(time.RFC3339, text); err != nil {
-				return f, refuse(http.StatusBadRequest, "%s must be a time such as 2026-01-31T12:00:00Z", name)
+				return f, access.Refuse(http.StatusBadRequest, "%s must be a time such as 2026-01-31T12:00:00Z", name)
 			}
 		}
 	}
@@ -179,11 +209,11 @@ func filterOf(values url.Values) (f contract.Filter, err error) {
 func check(f contract.Filter) error {
 	switch {
 	case f.Subscription != "" && f.Namespace == "":
-		return refuse(http.StatusBadRequest, "a subscription needs its namespace")
+		return access.Refuse(http.StatusBadRequest, "a subscription needs its namespace")
 	case strings.ContainsAny(f.Namespace+f.Subscription, "*> \t\r\n") || strings.Contains(f.Namespace, "."):
-		return refuse(http.StatusBadRequest, "%q is no name of a Subscription", f.Namespace+"/"+f.Subscription)
+		return access.Refuse(http.StatusBadRequest, "%q is no name of a Subscription", f.Namespace+"/"+f.Subscription)
 	case len(f.Sequences) > mostSequences:
-		return refuse(http.StatusBadRequest, "at most %d sequences can be named at once", mostSequences)
+		return access.Refuse(http.StatusBadRequest, "at most %d sequences can be named at once", mostSequences)
 	}
 	return nil
 }
@@ -196,7 +226,7 @@ func (s *Server) work(verb string, do func(context.Context, *contract.Letter) co
 		decoder.DisallowUnknownFields()
 		err := decoder.Decode(&f)
 		if err != nil {
-			err = refuse(http.StatusBadRequest, "the request cannot be read: %v", err)
+			err = access.Refuse(http.StatusBadRequest, "the request cannot be read: %v", err)
 		} else {
 			err = check(f)
 		}
@@ -205,7 +235,7 @@ func (s *Server) work(verb string, do func(context.Context, *contract.Letter) co
 			user, err = s.allowed(q, verb, resourceLetters, f.Namespace)
 		}
 		if err == nil && !s.begin() {
-			err = refuse(http.StatusConflict, "dead letters are being delivered again or deleted by somebody else. Try again in a minute")
+			err = access.Refuse(http.StatusConflict, "dead letters are being delivered again or deleted by somebody else. Try again in a minute")
 		}
 		if err != nil {
 			fail(w, err)
@@ -227,9 +257,9 @@ func (s *Server) work(verb string, do func(context.Context, *contract.Letter) co
 // user may see, until the client goes away. The first line is empty, and says that it watches.
 func (s *Server) watch(w http.ResponseWriter, q *http.Request) {
 	source, id := q.URL.Query().Get("source"), q.URL.Query().Get("id")
-	user, err := s.Access.who(q)
+	user, err := s.Access.Who(q)
 	if err == nil && (source == "" || id == "") {
-		err = refuse(http.StatusBadRequest, "source and id must name an event")
+		err = access.Refuse(http.StatusBadRequest, "source and id must name an event")
 	}
 	if err != nil {
 		fail(w, err)
@@ -247,7 +277,7 @@ func (s *Server) watch(w http.ResponseWriter, q *http.Request) {
 		case <-ctx.Done():
 			return
 		case d := <-seen:
-			if s.Access.may(ctx, user, "list", resourceDeliveries, d.Namespace) == nil {
+			if s.may(ctx, user, "list", resourceDeliveries, d.Namespace) == nil {
 				lines.write(d)
 			}
 		}
@@ -402,7 +432,7 @@ func (s *Server) delete(ctx context.Context, l *contract.Letter) contract.Done {
 }
 
 // Run serves until the context ends. address is <host>:<port>.
-func (s *Server) Run(ctx context.Context, address string, i *Identity) error {
+func (s *Server) Run(ctx context.Context, address string, i *access.Identity) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("cannot listen at %s: %w", address, err)
@@ -410,9 +440,9 @@ func (s *Server) Run(ctx context.Context, address string, i *Identity) error {
 	return s.serve(ctx, listener, i)
 }
 
-func (s *Server) serve(ctx context.Context, listener net.Listener, i *Identity) error {
+func (s *Server) serve(ctx context.Context, listener net.Listener, i *access.Identity) error {
 	server := &http.Server{
-		Handler: s.handler(), TLSConfig: i.tls(), ReadHeaderTimeout: headerTimeout, BaseContext: func(net.Listener) context.Context { return ctx },
+		Handler: s.handler(), TLSConfig: i.TLS(), ReadHeaderTimeout: headerTimeout, BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog: zap.NewStdLog(s.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
 	}
 	stop := context.AfterFunc(ctx, func() {

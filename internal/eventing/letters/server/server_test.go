@@ -35,6 +35,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/access"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
@@ -129,7 +130,7 @@ type caller struct {
 }
 
 // serve starts a server over a real NATS with dead letters: <namespace>/<name>/<id>.
-func serve(t *testing.T, access *reviews, to *sinks, all ...string) (*Server, *caller) {
+func serve(t *testing.T, answers *reviews, to *sinks, all ...string) (*Server, *caller) {
 	t.Helper()
 	conn, err := nats.Connect(strings.Replace(natsserver.Start(t, "jetstream { store_dir: /data }", nil).URL, "tls://", "nats://", 1))
 	if err != nil {
@@ -152,11 +153,11 @@ func serve(t *testing.T, access *reviews, to *sinks, all ...string) (*Server, *c
 			t.Fatal(err)
 		}
 	}
-	identity, err := NewIdentity()
+	identity, err := access.NewIdentity("eventing-controller")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Store: store, Deliverer: to, Access: &Access{Client: access, Reader: access}, Log: zap.NewNop()}
+	s := &Server{Store: store, Deliverer: to, Access: &access.Access{Client: answers, Reader: answers}, Log: zap.NewNop()}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -205,11 +206,11 @@ func (c *caller) call(user, method, path, body string) (status int, text string)
 
 // TestRights: each call needs its right, in its namespace, and what is in an event one of its own.
 func TestRights(t *testing.T) {
-	access := &reviews{rights: []string{
+	answers := &reviews{rights: []string{
 		"viewer list deadletters shop", "viewer list deadletters ", "shopper list deadletters shop",
 		"reader list deadletters shop", "reader get events shop", "editor update deadletters shop", "remover delete deadletters shop",
 	}}
-	_, c := serve(t, access, &sinks{}, "shop/orders/1", "other/orders/2")
+	_, c := serve(t, answers, &sinks{}, "shop/orders/1", "other/orders/2")
 	for _, tc := range []struct {
 		user, method, path, body string
 		status                   int
@@ -292,8 +293,8 @@ func TestClientCertificates(t *testing.T) {
 	authority, ours := signed(t, nil, tls.Certificate{}, "ca")
 	_, mine := signed(t, authority, ours, "alice")
 	_, theirs := signed(t, nil, tls.Certificate{}, "alice")
-	access := &reviews{rights: []string{"alice list deadletters "}, ca: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Raw}))}
-	_, c := serve(t, access, &sinks{})
+	answers := &reviews{rights: []string{"alice list deadletters "}, ca: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Raw}))}
+	_, c := serve(t, answers, &sinks{})
 	transport := c.http.Transport.(*http.Transport)
 	for _, tc := range []struct {
 		reason string

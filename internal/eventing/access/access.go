@@ -1,4 +1,6 @@
-package server
+// Package access finds out who asks a program of eventing, and what that person may do, as the API
+// server does. It has the certificate by which people know the program.
+package access
 
 import (
 	"context"
@@ -10,7 +12,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"math/big"
 	"net/http"
@@ -24,21 +25,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
+	"github.com/kyma-project/eventmesh-migration/internal/wording"
 )
 
 const (
-	// group, kind and the subresources are what rights are given for. None of them is served by the
-	// API server: RBAC does not need that.
-	group           = "eventing.kyma-project.io"
-	kind            = "subscriptions"
-	resourceLetters = "deadletters"
-	resourcePayload = "events"
-	// resourceDeliveries is for what became of an event that the user can name.
-	resourceDeliveries = "deliveries"
-	authorityMap       = "extension-apiserver-authentication"
-	authorityKey       = "client-ca-file"
-	authorityLifetime  = time.Minute
+	authorityMap      = "extension-apiserver-authentication"
+	authorityKey      = "client-ca-file"
+	authorityLifetime = time.Minute
 	// certificateLifetime is longer than any process lives.
 	certificateLifetime = 10 * 365 * 24 * time.Hour
 )
@@ -54,16 +47,33 @@ type Access struct {
 	read      time.Time
 }
 
-// refusal is an answer to a request that is not allowed.
-type refusal struct {
-	status int
-	text   string
+// RefusedError is an answer to a request that is not allowed.
+type RefusedError struct {
+	// Status is that of HTTP.
+	Status int
+	Text   string
 }
 
-func (r *refusal) Error() string { return r.text }
+func (r *RefusedError) Error() string { return r.Text }
 
-func refuse(status int, format string, args ...any) error {
-	return &refusal{status, fmt.Sprintf(format, args...)}
+// Refuse makes one.
+func Refuse(status int, format string, args ...any) error {
+	return &RefusedError{status, fmt.Sprintf(format, args...)}
+}
+
+// Right is what RBAC gives: a verb for a resource in a namespace or, without one, in all.
+type Right struct{ Verb, Group, Resource, Subresource, Namespace string }
+
+// Command shows whether somebody has the right.
+func (r Right) Command() string {
+	words := []string{"kubectl", "auth", "can-i", r.Verb, r.Resource + "." + r.Group}
+	if r.Subresource != "" {
+		words = append(words, "--subresource="+r.Subresource)
+	}
+	if r.Namespace == "" {
+		return wording.CommandLine(append(words, "--all-namespaces")...)
+	}
+	return wording.CommandLine(append(words, "--namespace", r.Namespace)...)
 }
 
 // clients is the authority of the certificates by which people and programs are known to the API
@@ -86,24 +96,24 @@ func (a *Access) clients(ctx context.Context) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// who is the user who asks: by a token, or by a certificate. The error is a refusal.
-func (a *Access) who(q *http.Request) (authenticationv1.UserInfo, error) {
+// Who is the user who asks: by a token, or by a certificate. The error is a RefusedError.
+func (a *Access) Who(q *http.Request) (authenticationv1.UserInfo, error) {
 	if token, ok := strings.CutPrefix(q.Header.Get("Authorization"), "Bearer "); ok && token != "" {
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 		switch err := a.Client.Create(q.Context(), review); {
 		case err != nil:
-			return authenticationv1.UserInfo{}, refuse(http.StatusServiceUnavailable, "the API server cannot be asked who you are: %v", err)
+			return authenticationv1.UserInfo{}, Refuse(http.StatusServiceUnavailable, "the API server cannot be asked who you are: %v", err)
 		case !review.Status.Authenticated:
-			return authenticationv1.UserInfo{}, refuse(http.StatusUnauthorized, "the API server does not know the token of your kubeconfig")
+			return authenticationv1.UserInfo{}, Refuse(http.StatusUnauthorized, "the API server does not know the token of your kubeconfig")
 		}
 		return review.Status.User, nil
 	}
 	if q.TLS == nil || len(q.TLS.PeerCertificates) == 0 {
-		return authenticationv1.UserInfo{}, refuse(http.StatusUnauthorized, "your kubeconfig has neither a token nor a client certificate")
+		return authenticationv1.UserInfo{}, Refuse(http.StatusUnauthorized, "your kubeconfig has neither a token nor a client certificate")
 	}
 	pool, err := a.clients(q.Context())
 	if err != nil {
-		return authenticationv1.UserInfo{}, refuse(http.StatusServiceUnavailable, "client certificates cannot be checked now, use a token: %v", err)
+		return authenticationv1.UserInfo{}, Refuse(http.StatusServiceUnavailable, "client certificates cannot be checked now, use a token: %v", err)
 	}
 	chain := q.TLS.PeerCertificates
 	others := x509.NewCertPool()
@@ -111,32 +121,33 @@ func (a *Access) who(q *http.Request) (authenticationv1.UserInfo, error) {
 		others.AddCert(c)
 	}
 	if _, err := chain[0].Verify(x509.VerifyOptions{Roots: pool, Intermediates: others, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
-		return authenticationv1.UserInfo{}, refuse(http.StatusUnauthorized, "the client certificate of your kubeconfig is not one of this cluster: %v", err)
+		return authenticationv1.UserInfo{}, Refuse(http.StatusUnauthorized, "the client certificate of your kubeconfig is not one of this cluster: %v", err)
 	}
 	return authenticationv1.UserInfo{Username: chain[0].Subject.CommonName, Groups: append(chain[0].Subject.Organization, "system:authenticated")}, nil
 }
 
-// may asks the API server whether a user may do something with what is below Subscriptions, in a
-// namespace or, without one, in all.
-func (a *Access) may(ctx context.Context, user authenticationv1.UserInfo, verb, subresource, namespace string) error {
+// May asks the API server whether a user has a right. The error is a RefusedError.
+func (a *Access) May(ctx context.Context, user authenticationv1.UserInfo, r Right) error {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for key, values := range user.Extra {
 		extra[key] = authorizationv1.ExtraValue(values)
 	}
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: user.Username, Groups: user.Groups, UID: user.UID, Extra: extra,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: kind, Subresource: subresource},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: r.Namespace, Verb: r.Verb, Group: r.Group, Resource: r.Resource, Subresource: r.Subresource},
 	}}
 	switch err := a.Client.Create(ctx, review); {
 	case err != nil:
-		return refuse(http.StatusServiceUnavailable, "the API server cannot be asked what you may do: %v", err)
+		return Refuse(http.StatusServiceUnavailable, "the API server cannot be asked what you may do: %v", err)
 	case !review.Status.Allowed:
-		where, flag := "in namespace "+namespace, "--namespace "+namespace
-		if namespace == "" {
-			where, flag = "in all namespaces", "--all-namespaces"
+		where, what := "in namespace "+r.Namespace, r.Resource+"."+r.Group
+		if r.Namespace == "" {
+			where = "in all namespaces"
 		}
-		return refuse(http.StatusForbidden, "%s may not %s %s.%s/%s %s. To see it: kubectl auth can-i %s %s.%s --subresource=%s %s",
-			user.Username, verb, kind, group, subresource, where, verb, kind, group, subresource, flag)
+		if r.Subresource != "" {
+			what += "/" + r.Subresource
+		}
+		return Refuse(http.StatusForbidden, "%s may not %s %s %s. To see it: %s", user.Username, r.Verb, what, where, r.Command())
 	}
 	return nil
 }
@@ -148,8 +159,8 @@ type Identity struct {
 	Pin         string
 }
 
-// NewIdentity makes a certificate.
-func NewIdentity() (*Identity, error) {
+// NewIdentity makes a certificate of a program.
+func NewIdentity(program string) (*Identity, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -160,7 +171,7 @@ func NewIdentity() (*Identity, error) {
 	}
 	now := time.Now()
 	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "eventing-controller"}, DNSNames: []string{"localhost"},
+		SerialNumber: serial, Subject: pkix.Name{CommonName: program}, DNSNames: []string{"localhost"},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(certificateLifetime),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
@@ -172,20 +183,8 @@ func NewIdentity() (*Identity, error) {
 	return &Identity{tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}, hex.EncodeToString(sum[:])}, nil
 }
 
-// tls asks clients for a certificate, which who checks: its answer says more than a failed
+// TLS asks clients for a certificate, which Who checks: its answer says more than a failed
 // handshake.
-func (i *Identity) tls() *tls.Config {
+func (i *Identity) TLS() *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{i.certificate}, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS13}
-}
-
-func statusOf(err error) int {
-	var r *refusal
-	switch {
-	case errors.As(err, &r):
-		return r.status
-	case errors.Is(err, letters.ErrNone):
-		return http.StatusNotFound
-	default:
-		return http.StatusServiceUnavailable
-	}
 }
