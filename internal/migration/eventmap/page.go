@@ -2,9 +2,7 @@ package eventmap
 
 import (
 	"cmp"
-	"crypto/sha256"
 	_ "embed"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"slices"
@@ -12,6 +10,8 @@ import (
 	"time"
 
 	template "github.com/DataDog/datadog-agent/pkg/template/html" // without calls of methods, for which the linker keeps each method of each type
+
+	"github.com/kyma-project/eventmesh-migration/internal/flowpage"
 )
 
 var (
@@ -25,13 +25,6 @@ var (
 		"lineClass": node.lineClass, "textY": node.textY, "left": picture.left, "right": picture.right,
 	}).Parse(pageText))
 )
-
-// scriptHash is how the page's policy knows its script. The policy forbids every other, and every
-// request.
-func scriptHash() string {
-	hash := sha256.Sum256([]byte(script))
-	return base64.StdEncoding.EncodeToString(hash[:])
-}
 
 const (
 	// openUpTo is the number of Applications up to which the sections begin open.
@@ -53,8 +46,9 @@ type page struct {
 	Sections     []section
 	Open         bool
 	// Silent are the Applications whose events nobody gets.
-	Silent []string
-	Script template.JS
+	Silent  []string
+	Script  template.JS
+	Palette template.CSS
 	columns
 }
 
@@ -167,7 +161,7 @@ func (f Flow) onMesh(path Path) bool {
 // policy forbids every request.
 func (m *Map) WriteHTML(w io.Writer, cluster string, at time.Time) error {
 	p := page{
-		Cluster: cluster, At: at.UTC().Format("2006-01-02 15:04 UTC"), Map: m, ScriptHash: scriptHash(), Script: template.JS(script), //nolint:gosec // it is ours
+		Cluster: cluster, At: at.UTC().Format("2006-01-02 15:04 UTC"), Map: m, ScriptHash: flowpage.Hash(script), Palette: flowpage.Palette, Script: template.JS(script), //nolint:gosec // it is ours
 		Open: len(m.Applications) <= openUpTo, columns: theColumns,
 	}
 	paths := map[string]Path{}
@@ -203,7 +197,7 @@ func (m *Map) WriteHTML(w io.Writer, cluster string, at time.Time) error {
 	p.More = len(problems) - p.Listed
 	namespaces, _ := m.subscribers()
 	for i, ns := range namespaces {
-		s := section{Name: ns, Color: i % 8, Rows: of[ns]}
+		s := section{Name: ns, Color: i % flowpage.Colors, Rows: of[ns]}
 		s.Picture = arrange(ns, s.Rows)
 		for _, r := range s.Rows {
 			if r.Problem != "" {
@@ -229,22 +223,13 @@ func summary(onMesh, flows int, problems []*row) string {
 	const named = 3
 	var names []string
 	for _, r := range problems[:min(named, len(problems))] {
-		names = append(names, r.App+" → "+shorten(cmp.Or(host(r.Subscriber), "no endpoint"), 60))
+		names = append(names, r.App+" → "+flowpage.Shorten(cmp.Or(flowpage.Host(r.Subscriber), "no endpoint"), 60))
 	}
 	s += fmt.Sprintf("%d broken: %s", len(problems), strings.Join(names, ", "))
 	if more := len(problems) - len(names); more > 0 {
 		s += fmt.Sprintf(" and %d more", more)
 	}
 	return s
-}
-
-// host is an address without what is the same in most of them.
-func host(address string) string {
-	_, rest, found := strings.Cut(address, "://")
-	if !found {
-		rest = address
-	}
-	return strings.TrimSuffix(rest, "/")
 }
 
 // columns say where the parts of a picture are drawn, in pixels: Applications on the left, the
@@ -298,7 +283,7 @@ func (n node) textY() int { return n.Y + 4 }
 // curve is a line from the right or left end of the Broker to the height of a node, over so many
 // pixels.
 func (p picture) curve(x, wide int, n node) string {
-	return fmt.Sprintf("M%d %dc%d 0 %d %d %d %d", x, p.BrokerY, wide/2, wide/2, n.Y-p.BrokerY, wide, n.Y-p.BrokerY)
+	return flowpage.Curve(x, p.BrokerY, wide, n.Y-p.BrokerY)
 }
 
 // Left is the line of an Application, and Right that of a subscriber.
@@ -328,7 +313,7 @@ func worse(a, b state) state {
 // arrange lays out the picture of a namespace, and numbers the Applications and subscribers of its
 // rows.
 func arrange(namespace string, rows []*row) picture {
-	p := picture{columns: theColumns, Width: width, Name: namespace, Short: shorten(namespace, 20)}
+	p := picture{columns: theColumns, Width: width, Name: namespace, Short: flowpage.Shorten(namespace, 20)}
 	// Both sides are in the order of the rows, which is that of the Applications.
 	apps, subs := map[string]int{}, map[string]int{}
 	for _, r := range rows {
@@ -338,12 +323,12 @@ func arrange(namespace string, rows []*row) picture {
 			if !known {
 				n = marks[PathNone]
 			}
-			n.Title, n.Name, n.Row = r.App+": "+n.Title, shorten(r.App, 30), r.ID
+			n.Title, n.Name, n.Row = r.App+": "+n.Title, flowpage.Shorten(r.App, 30), r.ID
 			p.Applications = append(p.Applications, n)
 		}
 		if _, known := subs[r.Subscriber]; !known {
 			subs[r.Subscriber] = len(p.Subscribers)
-			n := node{Name: shorten(cmp.Or(r.Subscriber, "(no endpoint)"), 66), Row: r.ID}
+			n := node{Name: flowpage.Shorten(cmp.Or(r.Subscriber, "(no endpoint)"), 66), Row: r.ID}
 			if n.Name != r.Subscriber {
 				n.Title = r.Subscriber
 			}
@@ -367,22 +352,13 @@ func arrange(namespace string, rows []*row) picture {
 	}
 	tall := max(len(p.Applications), len(p.Subscribers), 1)
 	p.Height = top + tall*rowHeight
-	// The shorter side is spread over the height.
 	spread := func(nodes []node) {
 		for i := range nodes {
-			nodes[i].Y = top + i*tall*rowHeight/len(nodes)
+			nodes[i].Y = flowpage.Spread(i, len(nodes), tall, top, rowHeight)
 		}
 	}
 	spread(p.Applications)
 	spread(p.Subscribers)
 	p.BrokerY = top + (tall-1)*rowHeight/2
 	return p
-}
-
-func shorten(s string, n int) string {
-	r := []rune(s)
-	if len(r) <= n {
-		return s
-	}
-	return string(r[:n-1]) + "…"
 }
