@@ -1,0 +1,183 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/access"
+)
+
+// Port is that of the page, on the loopback of the operator's pod. Path is where the page is, and
+// StatePath what comes anew.
+const (
+	Port      = 8086
+	Path      = "/v1/page"
+	StatePath = "/v1/page/state"
+)
+
+const (
+	// readEvery is how old what was read may be: however many people look, the cluster is read
+	// no more often.
+	readEvery     = 2 * time.Second
+	readTimeout   = 30 * time.Second
+	headerTimeout = 10 * time.Second
+	writeTimeout  = 2 * time.Minute
+	endTimeout    = 5 * time.Second
+	mostHave      = 1000
+)
+
+// Server serves the page:
+//
+//	GET /v1/page?q=             the page, for browsers without scripts, too
+//	GET /v1/page/state?q=&have= the parts that have changed
+//
+// Each request says who asks, as one to the API server does.
+type Server struct {
+	// Read reads the cluster.
+	Read   func(context.Context) (*State, error)
+	Rights *Rights
+	Log    logr.Logger
+
+	reads singleflight.Group
+	mu    sync.Mutex
+	last  *State
+}
+
+// Handler answers all requests.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+Path, s.page)
+	mux.HandleFunc("GET "+StatePath, s.state)
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		Harden(w.Header())
+		mux.ServeHTTP(w, q)
+	})
+}
+
+// Harden sets what browsers have to keep to.
+func Harden(h http.Header) {
+	for name, value := range map[string]string{
+		"Content-Security-Policy": policy, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+		"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+	} {
+		h.Set(name, value)
+	}
+}
+
+// view is what the one who asks may see.
+func (s *Server) view(q *http.Request) (*view, error) {
+	who, err := s.Rights.who(q)
+	if err != nil {
+		return nil, err
+	}
+	state, err := s.read(q.Context())
+	if err != nil {
+		return nil, err
+	}
+	seen, err := s.Rights.seen(q.Context(), who, state)
+	if err != nil {
+		return nil, err
+	}
+	return viewOf(state, seen, q.URL.Query().Get("q"), time.Now()), nil
+}
+
+// read returns what was read a moment ago, or reads. People who ask at once share an answer, and
+// none of them can take it away from the others by going.
+func (s *Server) read(ctx context.Context) (*State, error) {
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	if last != nil && time.Since(last.At) < readEvery {
+		return last, nil
+	}
+	answer, err, _ := s.reads.Do("", func() (any, error) {
+		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+		defer cancel()
+		state, err := s.Read(limit)
+		if err != nil {
+			return nil, access.Refuse(http.StatusServiceUnavailable, "the operator cannot read the cluster: %v", err)
+		}
+		s.mu.Lock()
+		s.last = state
+		s.mu.Unlock()
+		return state, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer.(*State), nil
+}
+
+func (s *Server) page(w http.ResponseWriter, q *http.Request) {
+	v, err := s.view(q)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	if err := write(w, v); err != nil {
+		s.Log.V(1).Info("the page was not written whole", "error", err.Error())
+	}
+}
+
+func (s *Server) state(w http.ResponseWriter, q *http.Request) {
+	v, err := s.view(q)
+	var u update
+	tag := ""
+	if err == nil {
+		have := q.URL.Query().Get("have")
+		u, tag, err = updateOf(v, strings.Split(have[:min(len(have), mostHave)], "."))
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	w.Header().Set("ETag", tag)
+	if slices.Contains(q.Header.Values("If-None-Match"), tag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(u) // nobody is there to be told
+}
+
+// fail answers with an error, as the API of the controller does.
+func (s *Server) fail(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	if refused, ok := errors.AsType[*access.RefusedError](err); ok {
+		status = refused.Status
+	} else {
+		s.Log.Error(err, "the page cannot be shown")
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()}) // nobody is there to be told
+}
+
+// Serve serves until the context ends.
+func (s *Server) Serve(ctx context.Context, listener net.Listener, i *access.Identity) error {
+	server := &http.Server{
+		Handler: s.Handler(), TLSConfig: i.TLS(), ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout,
+		BaseContext: func(net.Listener) context.Context { return ctx }, ErrorLog: nil,
+	}
+	stop := context.AfterFunc(ctx, func() {
+		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		_ = server.Shutdown(limit)
+	})
+	defer stop()
+	if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
