@@ -57,6 +57,14 @@ func TestShots(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = f.Close()
+			if s.name == "phone" {
+				continue
+			}
+			tb.Value("document.querySelector('#flow').scrollIntoView()")
+			f, _ = os.Create(fmt.Sprintf("%s/flow-%s-%d.png", dir, s.name, n))
+			_ = png.Encode(f, tb.Picture())
+			_ = f.Close()
+			tb.Value("scrollTo(0,0)")
 		}
 		t.Log(tb.Complaints(), tb.Value("document.querySelector('#now').textContent"))
 	}

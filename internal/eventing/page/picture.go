@@ -84,7 +84,7 @@ func arrange(all []inspect.Subscription, of int) picture {
 				break
 			}
 		}
-		sink := add(3, s.Sink, cmp.Or(flowpage.Host(s.Sink), "(no sink)"), m)
+		sink := add(3, s.Sink, cmp.Or(sinkOf(s), "(no sink)"), m)
 		edges = append(edges, edge{subscription, sink, m, color})
 	}
 	p.place(edges, count)

@@ -131,7 +131,7 @@ func (r *reviews) Create(_ context.Context, o client.Object, _ ...client.CreateO
 
 // served is a page as a person has it who is known by the kubeconfig.
 func served(user string, read func(context.Context) (*State, error), answers *reviews) http.Handler {
-	s := &Server{Read: read, Rights: &Rights{Access: &access.Access{Client: answers, Reader: answers}}}
+	s := &Server{Read: read, Rights: &Rights{Access: &access.Access{Client: answers, Reader: answers}}, now: func() time.Time { return noon }}
 	inner := s.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if user != "" {

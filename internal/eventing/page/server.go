@@ -48,6 +48,8 @@ type Server struct {
 	Rights *Rights
 	Log    logr.Logger
 
+	// now is the clock that ages are told by, time.Now if it is nil.
+	now   func() time.Time
 	reads singleflight.Group
 	mu    sync.Mutex
 	last  *State
@@ -88,7 +90,11 @@ func (s *Server) view(q *http.Request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	return viewOf(state, seen, q.URL.Query().Get("q"), time.Now()), nil
+	now := time.Now
+	if s.now != nil {
+		now = s.now
+	}
+	return viewOf(state, seen, q.URL.Query().Get("q"), now()), nil
 }
 
 // read returns what was read a moment ago, or reads. People who ask at once share an answer, and
@@ -168,7 +174,7 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 func (s *Server) Serve(ctx context.Context, listener net.Listener, i *access.Identity) error {
 	server := &http.Server{
 		Handler: s.Handler(), TLSConfig: i.TLS(), ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout,
-		BaseContext: func(net.Listener) context.Context { return ctx }, ErrorLog: nil,
+		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	stop := context.AfterFunc(ctx, func() {
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)

@@ -105,7 +105,8 @@ type row struct {
 	Types                                   []string
 	MoreTypes                               int
 	Backlog, Oldest, Repeating, Dead        string
-	Answer, Why, Since, Next, Explain       string
+	// Said is the last answer, where Why does not say it.
+	Answer, Said, Why, Since, Next, Explain string
 }
 
 // group is a source or a sink with what is known of its Subscriptions.
@@ -225,7 +226,7 @@ func rowOf(s *inspect.Subscription, now time.Time) row {
 	m := stateOf(s)
 	r := row{
 		ID: "s-" + s.Namespace + "/" + s.Name, Namespace: s.Namespace, Name: s.Name, Mark: m.mark, Class: m.class, State: m.word,
-		Source: sourceOf(s), Sink: flowpage.Host(s.Sink), Backlog: "-", Oldest: "-", Repeating: "-", Dead: "-", Answer: cmp.Or(s.LastAnswer(), "-"),
+		Source: sourceOf(s), Sink: sinkOf(s), Backlog: "-", Oldest: "-", Repeating: "-", Dead: "-", Answer: cmp.Or(s.LastAnswer(), "-"),
 	}
 	r.Types, r.MoreTypes = cut(s.Types)
 	if d := s.Delivery; d != nil {
@@ -233,6 +234,9 @@ func rowOf(s *inspect.Subscription, now time.Time) row {
 	}
 	if p := s.Problem; p != nil {
 		r.Why, r.Next, r.Explain = p.Message, p.Next, explain(p.Reason)
+		if r.Answer != "-" && !strings.HasPrefix(r.Why, r.Answer) {
+			r.Said = r.Answer
+		}
 		if p.Since != nil {
 			r.Since = age(p.Since, now)
 		}
@@ -250,6 +254,11 @@ func explain(reason string) string {
 
 func sourceOf(s *inspect.Subscription) string {
 	return cmp.Or(s.Source, "(named by the types)")
+}
+
+// sinkOf is the sink without what is the same in most of them.
+func sinkOf(s *inspect.Subscription) string {
+	return strings.Replace(flowpage.Host(s.Sink), ".svc.cluster.local", "", 1)
 }
 
 func cut(types []string) (some []string, more int) {
@@ -330,5 +339,5 @@ func sources(all []inspect.Subscription) ([]group, int) {
 }
 
 func sinks(all []inspect.Subscription) ([]group, int) {
-	return grouped("to-", all, func(s *inspect.Subscription) string { return cmp.Or(flowpage.Host(s.Sink), "(no sink)") }, nil)
+	return grouped("to-", all, func(s *inspect.Subscription) string { return cmp.Or(sinkOf(s), "(no sink)") }, nil)
 }
