@@ -102,6 +102,7 @@ func parse(args []string, env func(string) string, stderr io.Writer) (*options, 
 	flags.StringVar(&m.NATSClientURL, "nats-client-url", "", "where the publisher and the controller connect to NATS; its Service by default")
 	flags.StringVar(&m.MetricsAddress, "metrics-bind-address", ":8080", "address of the metrics; 0 for none")
 	flags.StringVar(&m.ProbeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")
+	flags.StringVar(&m.PageAddress, "page-bind-address", "0", "address of the page for people, such as localhost:8086, which kubectl eventing page shows; 0 for none")
 	flags.DurationVar(&m.DependencyTimeout, "dependency-timeout", 5*time.Minute, "how long a missing API is awaited before that is an error")
 	flags.DurationVar(&m.BackendTimeout, "backend-timeout", 10*time.Minute, "how long a backend may take to start before that is an error")
 	flags.DurationVar(&m.DrainDelay, "drain-delay", 6*time.Second, "how long a closed stream may still store what was published before")

@@ -50,6 +50,8 @@ type app struct {
 	code      int
 	// writes: the command changes something, and has failed if it did not do so.
 	writes bool
+	// stays: the command has no end of its own.
+	stays bool
 }
 
 // execute is the program.
@@ -107,7 +109,7 @@ Exit codes (` + program + ` explain exit-N says what to do at each):
 	a.cluster = a.clusterFlags()
 	frame.VersionFlag(root, a.Stdout, a.common.About)
 	root.AddCommand(
-		statusCommand(a), subscriptionsCommand(a), deadLettersCommand(a), sendCommand(a), traceCommand(a),
+		statusCommand(a), subscriptionsCommand(a), deadLettersCommand(a), sendCommand(a), traceCommand(a), pageCommand(a),
 		explainCommand(a), checkCommand(a), diagnoseCommand(a), versionCommand(a),
 	)
 	a.common.Finish(root)
@@ -227,7 +229,7 @@ func (a *app) reach(describe func(time.Time) string, work func(context.Context, 
 
 func (a *app) within(ctx context.Context, c *connection, work func(context.Context, *connection) error) error {
 	limit := a.timeout
-	if limit == 0 && !a.writes {
+	if limit == 0 && !a.writes && !a.stays {
 		limit = readTimeout
 	}
 	if limit > 0 {

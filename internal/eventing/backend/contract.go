@@ -132,6 +132,21 @@ func ParseBackends(data map[string]string) (Backends, error) {
 	return b, nil
 }
 
+// The keys of the ConfigMap <prefix>-manager-page: the pod of the operator that shows the page, and
+// the SHA-256 of the certificate by which people know it.
+const (
+	PagePod         = "pod"
+	PageCertificate = "certificate"
+)
+
+// PagePort is that of the page, on the loopback of the operator's pod. PagePath is where the page
+// is, and PageStatePath what comes anew.
+const (
+	PagePort      = 8086
+	PagePath      = "/v1/page"
+	PageStatePath = "/v1/page/state"
+)
+
 // ControllerState is the ConfigMap <prefix>-controller-state. The leader of the controller writes
 // it after it has read Backends from the API server, and not from a cache.
 type ControllerState struct {

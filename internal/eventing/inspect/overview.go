@@ -98,7 +98,7 @@ func (c *Cluster) Overview(ctx context.Context, now time.Time) (*Overview, error
 	if o.Eventings, o.Home, err = c.Eventings(ctx); err != nil {
 		return nil, err
 	}
-	if o.Programs, err = c.programs(ctx, o.Home); err != nil {
+	if o.Programs, err = c.Programs(ctx, o.Home); err != nil {
 		o.NotRead = append(o.NotRead, err.Error())
 	}
 	all, err := c.Subscriptions(ctx, "", now)
@@ -190,8 +190,8 @@ func problemsOf(conditions []metav1.Condition) (bad []Problem, served bool) {
 	return bad, served
 }
 
-// programs are the programs that are there, with their pods.
-func (c *Cluster) programs(ctx context.Context, home Home) ([]Program, error) {
+// Programs are the programs that are there, with their pods.
+func (c *Cluster) Programs(ctx context.Context, home Home) ([]Program, error) {
 	all := []Program{}
 	for _, p := range []struct {
 		program, kind, object string

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/wording"
 )
 
@@ -67,4 +68,23 @@ func podReady(pod *unstructured.Unstructured) bool {
 func (c *Cluster) NamespaceExists(ctx context.Context, name string) (bool, error) {
 	u, err := c.Get(ctx, namespaces, "", name)
 	return u != nil, err
+}
+
+// Page is the pod of the operator that shows the page, and the SHA-256 of its certificate.
+func (c *Cluster) Page(ctx context.Context, home Home) (pod, certificate string, err error) {
+	name := home.Names.ManagerPage()
+	u, err := c.Get(ctx, configMaps, home.Namespace, name)
+	if err != nil {
+		return "", "", err
+	}
+	if u == nil {
+		return "", "", fmt.Errorf("the operator shows no page: ConfigMap %s/%s does not exist. An administrator installs the chart eventing-manager with --set page.enabled=true", home.Namespace, name)
+	}
+	data, _, _ := unstructured.NestedStringMap(u.Object, "data")
+	pod, certificate = data[backend.PagePod], data[backend.PageCertificate]
+	if pod == "" || certificate == "" {
+		return "", "", fmt.Errorf("ConfigMap %s/%s names no pod yet: the operator is starting. To see how it is: %s", home.Namespace, name,
+			wording.CommandLine("kubectl", "-n", home.Namespace, "get", "deployments", string(home.Names)+"-manager"))
+	}
+	return pod, certificate, nil
 }

@@ -13,6 +13,9 @@ import (
 
 // The metrics of the operator, beside those of controller-runtime. docs/eventing/metrics.md has
 // all.
+// volumeName is the metric that the page shows, too.
+const volumeName = "eventing_manager_volume_used_ratio"
+
 var (
 	stateMetric = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "eventing_manager_state", Help: "1 for the state of the Eventing that is served, 0 for each other one.",
@@ -36,7 +39,7 @@ var (
 	fullTypesMetric = prometheus.NewDesc("eventing_manager_stream_full_types", "Types of a source of which NATS refuses events, because natsMaxMsgsPerTopic of them wait.", nil, nil)
 	lettersMetric   = prometheus.NewDesc("eventing_manager_dead_letters_bytes", "Size of the dead letters in NATS.", nil, nil)
 	mostMetric      = prometheus.NewDesc("eventing_manager_dead_letters_limit_bytes", "Size at which NATS takes no more dead letters: events that would be given up wait then.", nil, nil)
-	volumeMetric    = prometheus.NewDesc("eventing_manager_volume_used_ratio", "Part of the volume of NATS that is taken, 1 is all; of several servers, that of the one that leads. There is none with storage in memory.", nil, nil)
+	volumeMetric    = prometheus.NewDesc(volumeName, "Part of the volume of NATS that is taken, 1 is all; of several servers, that of the one that leads. There is none with storage in memory.", nil, nil)
 )
 
 // natsMetrics are those of NATS. They are gone while nothing is known of it: a number of before

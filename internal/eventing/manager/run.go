@@ -75,6 +75,8 @@ type Options struct {
 	Version string
 	// MetricsAddress and ProbeAddress are <host>:<port>; "0" is none.
 	MetricsAddress, ProbeAddress string
+	// PageAddress is that of the page for people, <host>:<port>; "" or "0" is none.
+	PageAddress string
 	// DependencyTimeout is how long a missing API is awaited before that is an error.
 	DependencyTimeout time.Duration
 	// BackendTimeout is how long a backend may take to start before that is an error.
@@ -157,6 +159,15 @@ func Run(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger) erro
 	}
 	if err := mgr.Add(&waiting{client: unfenced, cached: mgr.GetClient(), lock: lock, elected: mgr.Elected(), log: log}); err != nil {
 		return err
+	}
+	if o.PageAddress != "" && o.PageAddress != "0" {
+		shown, err := newPage(cfg, mgr.GetClient(), mgr.GetAPIReader(), o, host, log)
+		if err != nil {
+			return err
+		}
+		if err := mgr.Add(shown); err != nil {
+			return err
+		}
 	}
 	return start(ctx, mgr, api, d, lock, o, log)
 }

@@ -16,6 +16,7 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/access"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/inspect"
 )
 
@@ -139,9 +140,9 @@ func served(user string, read func(context.Context) (*State, error), answers *re
 		}
 		switch strings.TrimPrefix(q.URL.Path, "/secret/") {
 		case "":
-			q.URL.Path = Path
+			q.URL.Path = backend.PagePath
 		case "state":
-			q.URL.Path = StatePath
+			q.URL.Path = backend.PageStatePath
 		}
 		inner.ServeHTTP(w, q)
 	})

@@ -15,14 +15,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/access"
-)
-
-// Port is that of the page, on the loopback of the operator's pod. Path is where the page is, and
-// StatePath what comes anew.
-const (
-	Port      = 8086
-	Path      = "/v1/page"
-	StatePath = "/v1/page/state"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 )
 
 const (
@@ -58,16 +51,16 @@ type Server struct {
 // Handler answers all requests.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+Path, s.page)
-	mux.HandleFunc("GET "+StatePath, s.state)
+	mux.HandleFunc("GET "+backend.PagePath, s.page)
+	mux.HandleFunc("GET "+backend.PageStatePath, s.state)
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		Harden(w.Header())
+		harden(w.Header())
 		mux.ServeHTTP(w, q)
 	})
 }
 
-// Harden sets what browsers have to keep to.
-func Harden(h http.Header) {
+// harden sets what browsers have to keep to.
+func harden(h http.Header) {
 	for name, value := range map[string]string{
 		"Content-Security-Policy": policy, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
 		"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",

@@ -107,32 +107,42 @@ func NewLetters(cfg *rest.Config, address, certificate string) (*Letters, error)
 	if err != nil || base.Scheme != "https" || base.Host == "" {
 		return nil, fmt.Errorf("%q is no address such as https://127.0.0.1:%d", address, APIPort)
 	}
-	pinned, err := rest.TLSConfigFor(cfg)
+	client, err := pinned(cfg, certificate, "the controller that leads")
 	if err != nil {
 		return nil, err
 	}
-	if pinned == nil {
-		pinned = &tls.Config{MinVersion: tls.VersionTLS13}
-	}
-	pinned = pinned.Clone()
-	pinned.RootCAs, pinned.ServerName, pinned.NextProtos = nil, "", nil
-	pinned.MinVersion = tls.VersionTLS13
-	pinned.InsecureSkipVerify = true //nolint:gosec // VerifyConnection compares the certificate with the one that is expected
-	pinned.VerifyConnection = func(s tls.ConnectionState) error { return verify(s, certificate) }
-	own, err := rest.HTTPWrappersForConfig(cfg, &http.Transport{TLSClientConfig: pinned, ForceAttemptHTTP2: false})
-	if err != nil {
-		return nil, err
-	}
-	return &Letters{base: base, http: &http.Client{Transport: own, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
+	return &Letters{base: base, http: client}, nil
 }
 
-func verify(s tls.ConnectionState, certificate string) error {
+// pinned is a client that has the credentials of a kubeconfig, for a program whose certificate is
+// signed by nobody.
+func pinned(cfg *rest.Config, certificate, program string) (*http.Client, error) {
+	config, err := rest.TLSConfigFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if config == nil {
+		config = &tls.Config{MinVersion: tls.VersionTLS13}
+	}
+	config = config.Clone()
+	config.RootCAs, config.ServerName, config.NextProtos = nil, "", nil
+	config.MinVersion = tls.VersionTLS13
+	config.InsecureSkipVerify = true //nolint:gosec // VerifyConnection compares the certificate with the one that is expected
+	config.VerifyConnection = func(s tls.ConnectionState) error { return verify(s, certificate, program) }
+	own, err := rest.HTTPWrappersForConfig(cfg, &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: false})
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: own, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
+}
+
+func verify(s tls.ConnectionState, certificate, program string) error {
 	if len(s.PeerCertificates) == 0 {
-		return errors.New("the controller shows no certificate")
+		return fmt.Errorf("%s shows no certificate", program)
 	}
 	sum := sha256.Sum256(s.PeerCertificates[0].Raw)
 	if is := hex.EncodeToString(sum[:]); !strings.EqualFold(is, certificate) {
-		return fmt.Errorf("who answers is not the controller that leads: its certificate has the SHA-256 %s, and the expected one is %s. If the controller has just started, try again", is, certificate)
+		return fmt.Errorf("who answers is not %s: its certificate has the SHA-256 %s, and the expected one is %s. If it has just started, try again", program, is, certificate)
 	}
 	return nil
 }
