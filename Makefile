@@ -248,7 +248,7 @@ test-slow: cc cluster ## Suites that make test leaves out: too long, or too new 
 	$(if $(filter file,$(origin SLOW)),$(MAKE) test-old) # packages named by hand are all that is run
 
 # Their files carry the build tag slow.
-SLOW := ./build/modulepack ./internal/eventing/decide ./internal/migration/eventmap ./build/release ./test/eventing ./test/module ./test/servicecatalog ./test/prober ./test/sandbox ./test/vuln \
+SLOW := ./build/modulepack ./internal/eventing/decide ./internal/eventing/page ./internal/migration/eventmap ./build/release ./test/eventing ./test/module ./test/servicecatalog ./test/prober ./test/sandbox ./test/vuln \
   ./test/integration/charts ./test/integration/eventing ./test/integration/eventingmanager ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance ./test/integration/trigger
 
 .PHONY: test-old

@@ -50,7 +50,7 @@ var rank = map[string]int{
 	"engine": 4, "eventservice": 4,
 	"migration": 5, "frame": 5,
 	"kyma": 6, "k8sutil": 6, "redact": 6, "version": 6, "wording": 6,
-	"natsutil": 6, "labelcap": 6, "exemplar": 6,
+	"natsutil": 6, "labelcap": 6, "exemplar": 6, "flowpage": 6,
 	"knative": 7, "k8sobject": 7,
 	"eventing": 1, // it knows the event-service's server, and nothing of the migration
 	"api":      7,

@@ -81,6 +81,7 @@ var owners = map[string]string{
 	"test/module":                      eventingProduct,
 	"test/integration/eventing":        eventingProduct,
 	"test/integration/eventingmanager": eventingProduct,
+	"test/integration/eventingpage":    eventingProduct,
 	"test/integration/kubectleventing": eventingProduct,
 
 	"test/e2e/eventing_events_test.go":        eventingProduct,

@@ -31,7 +31,7 @@ const show = parts => {
   const element = focused && document.activeElement === document.body && document.getElementById(focused);
   if (element) element.focus({ preventScroll: true });
 };
-let turn = 0, timer = 0, tag = "";
+let turn = 0, timer = 0, tag = "", last = new Date().toLocaleTimeString();
 const ask = async () => {
   const mine = ++turn, q = field.value.trim();
   clearTimeout(timer);
@@ -47,11 +47,12 @@ const ask = async () => {
       tag = answer.headers.get("ETag") || "";
     }
     now.classList.remove("old");
-    now.textContent = "live, as of " + new Date().toLocaleTimeString();
+    last = new Date().toLocaleTimeString();
+    now.textContent = "live, as of " + last;
   } catch (e) {
     if (mine !== turn) return;
     now.classList.add("old");
-    now.textContent = "not live any more: " + e.message;
+    now.textContent = "not live since " + last + ": " + e.message;
   }
   // What nobody looks at is not asked for.
   if (!document.hidden) timer = setTimeout(ask, every);

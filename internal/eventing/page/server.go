@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -168,6 +169,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, i *access.Ide
 	server := &http.Server{
 		Handler: s.Handler(), TLSConfig: i.TLS(), ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout,
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    slog.NewLogLogger(logr.ToSlogHandler(s.Log), slog.LevelDebug), // handshakes that a client has ended
 	}
 	stop := context.AfterFunc(ctx, func() {
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)

@@ -102,12 +102,12 @@ func chart(t *testing.T) (rules []rbacv1.PolicyRule, config *unstructured.Unstru
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := h.Template(t.Context(), "eventing-manager", "charts/eventing-manager", "--namespace", "kyma-system", "--kube-version", "1.36.0", "--set", "image.tag=test,page.enabled=true")
+	text, err := h.Run(t.Context(), append(documented(t, root), "--kube-version", "1.36.0", "--set", "image.tag=test")...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for document := range strings.SplitSeq("\n"+text, "\n---\n") {
-		if strings.TrimSpace(document) == "" {
+		if strings.TrimSpace(document) == "" || strings.Contains(document, "kind: CustomResourceDefinition") {
 			continue
 		}
 		u := manifest.Object(t, document)
@@ -126,6 +126,21 @@ func chart(t *testing.T) (rules []rbacv1.PolicyRule, config *unstructured.Unstru
 		t.Fatal("the chart has no Roles of the operator, or no ConfigMap of the page")
 	}
 	return rules, config
+}
+
+// documented are the words of the command in the documents that turns the page on.
+func documented(t *testing.T, root string) []string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(root, "docs/eventing/page.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(raw), "\nhelm ")
+	line, _, found := strings.Cut(line, " > eventing-manager.yaml\n")
+	if !found {
+		t.Fatal("docs/eventing/page.md has no command for helm")
+	}
+	return strings.Fields(line)
 }
 
 // operator starts the operator with the page, and returns how it is reached.
@@ -242,7 +257,7 @@ kind: Eventing
 metadata: {namespace: kyma-system, name: eventing}
 spec: {backend: {type: NATS, config: {natsStreamReplicas: 1}}}`)
 	subscription(t, "shop", "orders", `conditions: [{type: Sink delivering, status: "False", reason: Retrying, message: "the sink answers 503. Events wait, and are sent again"}], delivery: {backlog: 1204, repeating: 50}`)
-	subscription(t, "office", "bills", `conditions: [], delivery: {backlog: 77, repeating: 0}`)
+	subscription(t, "office", "bills", `conditions: [], delivery: {backlog: 7777, repeating: 0}`)
 	flags := operator(t)
 	kubeconfig := person(t, "shop")
 
@@ -257,7 +272,7 @@ spec: {backend: {type: NATS, config: {natsStreamReplicas: 1}}}`)
 				t.Errorf("no %q", want)
 			}
 		}
-		for _, never := range []string{"office", "bills", "77", "eventing-manager 1/1"} {
+		for _, never := range []string{"office", "bills", "7,777", "eventing-manager 1/1"} {
 			if strings.Contains(text, never) {
 				t.Errorf("the page has %q, which the person may not see", never)
 			}

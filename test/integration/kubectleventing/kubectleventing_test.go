@@ -277,7 +277,7 @@ func TestWithoutACluster(t *testing.T) {
 func TestExamples(t *testing.T) {
 	install(t, "Ready", "")
 	found := map[string]string{}
-	for _, name := range []string{"docs/eventing/kubectl-eventing.md", "docs/eventing/troubleshooting.md", "docs/eventing/dead-letters.md"} {
+	for _, name := range []string{"docs/eventing/kubectl-eventing.md", "docs/eventing/troubleshooting.md", "docs/eventing/dead-letters.md", "docs/eventing/page.md"} {
 		raw, err := os.ReadFile(filepath.Join("..", "..", "..", name))
 		if err != nil {
 			t.Fatal(err)
@@ -294,7 +294,7 @@ func TestExamples(t *testing.T) {
 	if len(found) < 8 {
 		t.Errorf("only %d examples in the documents", len(found))
 	}
-	for _, command := range []string{"status", "subscriptions", "dead-letters list", "dead-letters show", "dead-letters redeliver", "dead-letters delete", "send", "explain", "check", "diagnose", "version"} {
+	for _, command := range []string{"status", "subscriptions", "dead-letters list", "dead-letters show", "dead-letters redeliver", "dead-letters delete", "page", "send", "explain", "check", "diagnose", "version"} {
 		help := run(t, append(strings.Fields(command), "--help")...)
 		help.want(t, 0, "Usage:", "Examples:")
 		_, examples, _ := strings.Cut(help.stdout, "Examples:\n")
