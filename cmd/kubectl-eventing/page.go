@@ -38,8 +38,8 @@ func pageCommand(a *app) *cobra.Command {
 	f := &pageFlags{}
 	cmd := &cobra.Command{
 		Use: "page", Short: "Show a live page of eventing in a browser", Args: frame.NoArguments,
-		Long: `Show a live page of eventing in a browser: how it is, which Subscriptions are in trouble,
-and from which sources to which sinks events go. It is there until Ctrl-C.
+		Long: `Show a live page of eventing in a browser. It has the state, the Subscriptions in
+trouble, and the flows from sources to sinks. It is there until Ctrl-C.
 
 The operator has the page if its chart was installed with page.enabled=true. It is
 reached through a port-forward, for which you need the Role eventing-kubectl in
@@ -94,7 +94,7 @@ func (a *app) showPage(ctx context.Context, c *connection, f *pageFlags) error {
 		forget, err := browse(ctx, page.URL())
 		defer forget()
 		if err != nil {
-			fmt.Fprintf(a.Stderr, "%s: no browser was opened: %v. Open the address yourself\n", program, err)
+			fmt.Fprintf(a.Stderr, "%s: no browser was opened (%v). Open the address yourself\n", program, err)
 		}
 	}
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -115,7 +115,7 @@ func (f *pageFlags) connect(ctx context.Context, c *connection) (*remote.PageCli
 	if home.Namespace == "" {
 		home.Namespace = operatorNamespace
 	}
-	pod, certificate, err := c.Page(ctx, home)
+	pod, certificate, err := inspect.PageOf(ctx, c.Cluster, home)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ import (
 type Opened struct {
 	// DOM is the page as the browser has understood it.
 	DOM string
-	// Requests are the addresses it asked for, besides the page itself.
+	// Requests are the addresses it asked for, other than the page itself.
 	Requests []string
 }
 
@@ -354,7 +354,7 @@ func (tb *Tab) Wants(why, expression, want string) {
 	}
 }
 
-// Screen sets the width and height, and whether it is dark and answers to touch.
+// Screen sets the width and height, and whether it is dark and is that of a phone.
 func (tb *Tab) Screen(wide, high int, dark, touch bool) {
 	tb.T.Helper()
 	tb.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": wide, "height": high, "deviceScaleFactor": 1, "mobile": touch}, nil)
@@ -378,7 +378,7 @@ func (tb *Tab) Key(name string, code int) {
 	}
 }
 
-// Tap touches the middle of an element.
+// Tap presses the middle of an element on a phone.
 func (tb *Tab) Tap(selector string) {
 	tb.T.Helper()
 	tb.Value(`document.querySelector(` + strconv.Quote(selector) + `).scrollIntoView({ block: "center" })`)

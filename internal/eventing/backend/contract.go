@@ -140,7 +140,7 @@ const (
 )
 
 // PagePort is that of the page, on the loopback of the operator's pod. PagePath is where the page
-// is, and PageStatePath what comes anew.
+// is, and PageStatePath what has changed since.
 const (
 	PagePort      = 8086
 	PagePath      = "/v1/page"

@@ -121,8 +121,8 @@ func (n Names) Marks() string { return n.Owner() + "-marks" }
 // ManagerLease is the Lease of the operator.
 func (n Names) ManagerLease() string { return string(n) + "-manager.kyma-project.io" }
 
-// ManagerPage is the ConfigMap that says where the page of the operator is. The chart creates it, and
-// the operator that leads writes it.
+// ManagerPage is the ConfigMap that says where the page of the operator is. The chart creates it,
+// and the operator that leads writes it.
 func (n Names) ManagerPage() string { return string(n) + "-manager-page" }
 
 // ControllerLease is the Lease of the controller.

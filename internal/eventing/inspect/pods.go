@@ -70,8 +70,8 @@ func (c *Cluster) NamespaceExists(ctx context.Context, name string) (bool, error
 	return u != nil, err
 }
 
-// Page is the pod of the operator that shows the page, and the SHA-256 of its certificate.
-func (c *Cluster) Page(ctx context.Context, home Home) (pod, certificate string, err error) {
+// PageOf is the pod of the operator that shows the page, and the SHA-256 of its certificate.
+func PageOf(ctx context.Context, c *Cluster, home Home) (pod, certificate string, err error) {
 	name := home.Names.ManagerPage()
 	u, err := c.Get(ctx, configMaps, home.Namespace, name)
 	if err != nil {

@@ -27,7 +27,7 @@ const (
 	// from what the operator itself may ask.
 	pageRequests, pageBurst = 50, 200
 	// announceAgain is how soon the page is announced again after a failure, and announceEvery how
-	// soon it is looked whether that is still there.
+	// soon that is checked.
 	announceAgain, announceEvery = 10 * time.Second, time.Minute
 )
 

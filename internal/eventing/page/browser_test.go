@@ -103,8 +103,8 @@ func until(tb *browser.Tab, why, expression, want string) {
 	})
 }
 
-// TestPageIsLive: new numbers come without a reload. The focus, the search, a selection and what was
-// closed stay. When the operator is away, the page says so, and goes on when it is back.
+// TestPageIsLive: new numbers come without a reload. The focus, the search, a selection and what
+// was closed stay. When the operator is away, the page says so, and goes on when it is back.
 func TestPageIsLive(t *testing.T) {
 	tb, now, server := live(t, sample(20))
 	tb.Value(`(window.notReloaded = true, document.querySelector("#flow").open = false, getSelection().selectAllChildren(document.querySelector("#subscriptions code")), document.getElementById("a-s-finance/billing").focus({ preventScroll: true }))`)

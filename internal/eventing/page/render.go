@@ -32,7 +32,7 @@ var (
 var policy = fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; script-src 'sha256-%s'; connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
 	flowpage.Hash(style), flowpage.Hash(script))
 
-// partNames are the parts of the page that come anew, in their order.
+// partNames are the parts of the page that are sent again when they change, in their order.
 var partNames = []string{"summary", "eventing", "subscriptions", "flows", "sources", "sinks"}
 
 // part is one of them.

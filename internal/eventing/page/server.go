@@ -92,7 +92,7 @@ func (s *Server) view(q *http.Request) (*view, error) {
 }
 
 // read returns what was read a moment ago, or reads. People who ask at once share an answer, and
-// none of them can take it away from the others by going.
+// none of them ends it for the others by going.
 func (s *Server) read(ctx context.Context) (*State, error) {
 	s.mu.Lock()
 	last := s.last

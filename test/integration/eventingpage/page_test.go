@@ -107,7 +107,7 @@ func chart(t *testing.T) (rules []rbacv1.PolicyRule, config *unstructured.Unstru
 		t.Fatal(err)
 	}
 	for document := range strings.SplitSeq("\n"+text, "\n---\n") {
-		if strings.TrimSpace(document) == "" || strings.Contains(document, "kind: CustomResourceDefinition") {
+		if !strings.Contains("\n"+document, "\nkind: ") || strings.Contains(document, "kind: CustomResourceDefinition") {
 			continue
 		}
 		u := manifest.Object(t, document)
