@@ -19,7 +19,7 @@ const (
 // columns say where the names of each kind begin, how wide they are, and how many characters fit.
 var columns = [4]struct{ x, wide, chars int }{{12, 180, 24}, {282, 220, 30}, {592, 220, 30}, {902, 286, 39}}
 
-// picture is the flow of events from the left to the right: sources, types, Subscriptions and sinks.
+// picture is the flow of events from the left to the right: sources, types, Subscriptions, sinks.
 type picture struct {
 	Width, Height int
 	Heads         []node
