@@ -64,7 +64,7 @@ func flags(profile string) []string {
 // outlive it for a moment, write nothing there any more.
 func workDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "browser-") // t.TempDir removes at once, and fails
+	dir, err := os.MkdirTemp("", "browser-") //nolint:usetesting // t.TempDir removes at once, and fails
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,9 @@ func (r *Rights) seen(ctx context.Context, user authenticationv1.UserInfo, s *St
 	ask := func(into map[string]bool, right access.Right) {
 		mu.Lock()
 		_, asked := into[right.Namespace]
-		into[right.Namespace] = into[right.Namespace]
+		if !asked {
+			into[right.Namespace] = false
+		}
 		mu.Unlock()
 		if asked {
 			return

@@ -110,7 +110,7 @@ type reviews struct {
 }
 
 func (r *reviews) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
-	question := ""
+	var question string
 	switch o := o.(type) {
 	case *authenticationv1.TokenReview:
 		question = "token " + o.Spec.Token

@@ -215,8 +215,15 @@ func page(t *testing.T, kubeconfig string, flags []string) (string, *process.Pro
 	return address, p
 }
 
+// answered is an answer without its body.
+type answered struct {
+	Status     string
+	StatusCode int
+	Header     http.Header
+}
+
 // ask asks as a browser does, or somebody who plays one.
-func ask(t *testing.T, method, address string, headers ...string) (*http.Response, string) {
+func ask(t *testing.T, method, address string, headers ...string) (answered, string) {
 	t.Helper()
 	q, err := http.NewRequestWithContext(t.Context(), method, address, http.NoBody)
 	if err != nil {
@@ -237,7 +244,7 @@ func ask(t *testing.T, method, address string, headers ...string) (*http.Respons
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res, string(raw)
+	return answered{res.Status, res.StatusCode, res.Header}, string(raw)
 }
 
 // TestPage: a person who may see one namespace sees it, and what happens there; somebody who may
