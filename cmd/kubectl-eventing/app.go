@@ -110,7 +110,7 @@ Exit codes (` + program + ` explain exit-N says what to do at each):
 	frame.VersionFlag(root, a.Stdout, a.common.About)
 	root.AddCommand(
 		statusCommand(a), subscriptionsCommand(a), deadLettersCommand(a), sendCommand(a), traceCommand(a), pageCommand(a),
-		explainCommand(a), checkCommand(a), diagnoseCommand(a), versionCommand(a),
+		explainCommand(a), checkCommand(a), takeOverCommand(a), diagnoseCommand(a), versionCommand(a),
 	)
 	a.common.Finish(root)
 	return root

@@ -1,0 +1,154 @@
+package takeover
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// Install is the command that installs ours beside Kyma's, without starting it.
+const Install = "helm template eventing-next charts/eventing-manager --namespace kyma-system --include-crds --set resourcePrefix=eventing-next,replicas=0 | kubectl apply --server-side --force-conflicts -f -"
+
+const (
+	kindEventing = "eventings.operator.kyma-project.io"
+	maxNamed     = 10
+)
+
+// findings are what a person should know. One of severity error refuses every step.
+func findings(s *snapshot, o options) (all []migration.Finding) {
+	add := func(severity migration.Severity, id, object, problem, note, command string) {
+		all = append(all, migration.Finding{ID: id, Severity: severity, Object: object, Problem: problem, Note: note, Command: command})
+	}
+	whole(s, add)
+	if len(all) > 0 {
+		return all // what follows would only repeat it
+	}
+	theirModules(s, add)
+	ours(s, add)
+	for _, sub := range s.subscriptions {
+		object := "Subscription " + sub.key()
+		switch {
+		case sub.DeletionTimestamp != nil:
+			add(migration.Error, "subscription-is-deleted", object, "it is being deleted", "Wait until it is gone. Kyma's operator removes its finalizer.", migration.Kubectl(sub.Namespace, "get", "subscriptions.eventing.kyma-project.io", sub.Name))
+		case len(sub.problems) > 0 && o.to == Over:
+			add(migration.Error, "subscription-not-served", object, "ours cannot serve it: "+strings.Join(sub.problems, "; "), "Change it, or delete it, before anything else is done.", migration.Kubectl(sub.Namespace, "edit", "subscriptions.eventing.kyma-project.io", sub.Name))
+		}
+	}
+	streams(s, add)
+	return all
+}
+
+type adder func(severity migration.Severity, id, object, problem, note, command string)
+
+// whole is what there has to be at all.
+func whole(s *snapshot, add adder) {
+	object := "Eventing " + s.namespace + "/" + theirName
+	switch {
+	case s.eventing == nil:
+		add(migration.Error, "no-eventing", object, "it does not exist: there is nothing to take over", "To install eventing where there is none, see docs/eventing/README.md.", "kubectl eventing check")
+	case s.eventing.GetDeletionTimestamp() != nil:
+		add(migration.Error, "eventing-is-deleted", object, "it is being deleted, and Kyma's operator deletes its consumers with it", "Wait until it is gone, or restore it.", migration.Kubectl(s.namespace, "get", kindEventing, theirName))
+	case s.theirOperator == nil:
+		add(migration.Error, "no-kyma-operator", "Deployment "+s.namespace+"/"+theirOperator, "Kyma's eventing-manager is not there, and nobody else delivers what its NATS holds", "Apply the manifest of Kyma's module eventing again.", migration.Kubectl(s.namespace, "get", "deployment", theirOperator, "--show-labels"))
+	case s.theirPublisher == nil || s.service == nil:
+		add(migration.Error, "no-kyma-publisher", "Deployment "+s.namespace+"/"+theirPublisher, "Kyma's publisher, or its Service, is not there", "Wait until Kyma's operator has made it.", migration.Kubectl(s.namespace, "get", "deployment,service", theirPublisher))
+	}
+}
+
+// theirModules is what works against each step.
+func theirModules(s *snapshot, add adder) {
+	if kind := backendType(s.eventing); kind != "NATS" {
+		add(migration.Error, "backend-not-nats", "Eventing "+s.namespace+"/"+theirName, fmt.Sprintf("its backend is %q: only NATS can be taken over", kind), "SAP Event Mesh is not supported.", migration.Kubectl(s.namespace, "get", kindEventing, theirName, "-o", "yaml"))
+	}
+	for _, m := range s.managed {
+		kyma, module, _ := strings.Cut(m, " ")
+		namespace, name, _ := strings.Cut(kyma, "/")
+		add(migration.Error, "module-is-managed", "Kyma "+kyma, fmt.Sprintf("lifecycle-manager manages the module %s, and puts back what a step changes", module), "Set managed: false for it in spec.modules.", migration.Kubectl(namespace, "edit", "kymas.operator.kyma-project.io", name))
+	}
+	if s.theirServers == nil {
+		add(migration.Warning, "no-kyma-nats", "StatefulSet "+s.namespace+"/"+theirNATS, "Kyma's NATS is not there: it holds no event", "", "")
+	}
+	for _, other := range s.eventings {
+		add(migration.Error, "another-eventing", "Eventing "+other, "our operator serves the oldest Eventing of the cluster, and may serve this one", "Delete all but that in "+s.namespace+".", migration.CommandLine("kubectl", "get", kindEventing, "--all-namespaces"))
+	}
+}
+
+// ours is what is wrong with what is installed of ours.
+func ours(s *snapshot, add adder) {
+	object := "Deployment of our operator in namespace " + s.namespace
+	switch {
+	case s.names == "" && s.oursIsServed:
+		add(migration.Error, "half-applied", object, "the definitions of the kinds are ours, but our operator is not installed: a manifest was applied over Kyma's in part", "Install ours with names of its own.", Install)
+	case s.names == "":
+		add(migration.Error, "ours-not-installed", object, "our operator is not installed", "Install it with names of its own, and without starting it.", Install)
+	case s.names == backend.DefaultPrefix:
+		add(migration.Error, "ours-has-their-names", "Deployment "+s.namespace+"/"+s.ourOperator.GetName(), fmt.Sprintf("our operator has the prefix %s, so that its objects have the names of Kyma's", s.names), "Install ours with another prefix.", Install)
+	case !s.oursIsServed:
+		add(migration.Error, "definitions-not-ours", "CustomResourceDefinition "+subscriptions.GroupVersionResource.GroupResource().String(), "it is Kyma's, and our operator needs its own, which Kyma's operator can use as well", "Apply our definitions.", "kubectl apply --server-side --force-conflicts -f charts/eventing-manager/crds")
+	case s.refused != nil:
+		add(migration.Error, "eventing-not-valid", "Eventing "+s.namespace+"/"+theirName, "our definition refuses it: "+s.refused.Error(), "Change the field. Kyma's operator takes the change, too.", migration.Kubectl(s.namespace, "edit", kindEventing, theirName))
+	}
+	for _, account := range s.claimed {
+		add(migration.Error, "account-has-an-owner", "ServiceAccount "+s.namespace+"/"+account, "an Eventing owns it, so that the garbage collector deletes it with that", "Remove the owner: our manifest was applied over an object of Kyma's.", migration.Kubectl(s.namespace, "patch", "serviceaccount", account, "--type=merge", `-p={"metadata":{"ownerReferences":null}}`))
+	}
+}
+
+// streams is what is known of what the two NATS hold.
+func streams(s *snapshot, add adder) {
+	object := "StatefulSet " + s.namespace + "/" + theirNATS
+	for _, err := range []error{s.theirsErr, s.oursErr} {
+		if err != nil {
+			add(migration.Error, "nats-not-read", "", err.Error(), "Without it, nobody knows whether an event is left.", migration.Kubectl(s.namespace, "get", "pods"))
+		}
+	}
+	if s.theirs == nil {
+		return
+	}
+	if len(s.theirs.Others) > 0 {
+		add(migration.Warning, "other-streams", object, "it has other streams, which are left where they are: "+some(s.theirs.Others), "", "")
+	}
+	var known []string
+	for _, sub := range s.subscriptions {
+		known = append(known, sub.theirConsumers()...)
+	}
+	strange := slices.DeleteFunc(slices.Clone(s.theirs.Consumers), func(name string) bool { return slices.Contains(known, name) })
+	if len(strange) > 0 {
+		add(migration.Warning, "other-consumers", object, "consumers of its stream belong to no Subscription: "+some(strange), "Kyma's operator deletes those that nobody listens to when it starts. Events that another program listens for do not come over.", "")
+	}
+}
+
+func some(names []string) string {
+	if len(names) <= maxNamed {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
+}
+
+// waits says why a step is none that writes: events are still being delivered.
+func (s *snapshot) waits(n step) *migration.Finding {
+	b, object, who := s.theirs, "StatefulSet "+s.namespace+"/"+theirNATS, "Kyma's operator"
+	switch n {
+	case awaitTheirDrain:
+	case awaitOurDrain:
+		b, object, who = s.ours, "StatefulSet "+s.namespace+"/"+s.names.NATS(), "our controller"
+	default:
+		return nil
+	}
+	if b == nil {
+		return nil
+	}
+	f := &migration.Finding{
+		ID: "events-are-left", Severity: migration.Deferred, Object: object,
+		Problem: fmt.Sprintf("it holds %s, %s of which a sink has yet to take; %s delivers them", migration.Count(int(b.Messages), "event"), migration.Number(int(b.Waiting)), who),
+		Note:    "Wait, and look at the sinks that do not take their events. To see which Subscriptions wait:", Command: "kubectl eventing subscriptions --all-namespaces",
+	}
+	if given := b.GivenUp(); given > 0 {
+		f.ID = "events-were-given-up"
+		f.Problem = fmt.Sprintf("it holds %s that nobody waits for: Kyma's operator gives an event up after 100 times", migration.Count(int(given), "event"))
+		f.Note, f.Command = "They are not delivered any more, here or there. To go on without them:", "kubectl eventing take-over run --leave-given-up"
+	}
+	return f
+}

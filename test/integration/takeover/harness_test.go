@@ -1,0 +1,329 @@
+package takeover_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/eventmesh-migration/test/eventingpods"
+	"github.com/kyma-project/eventmesh-migration/test/helm"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/node"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/process"
+	"github.com/kyma-project/eventmesh-migration/test/sinks"
+	"github.com/kyma-project/eventmesh-migration/test/standin/kymaeventing"
+)
+
+const (
+	namespace = "kyma-system"
+	prefix    = "eventing-next"
+	program   = "./cmd/kubectl-eventing"
+	publisher = "eventing-publisher-proxy"
+)
+
+var (
+	eventings     = schema.GroupVersionResource{Group: "operator.kyma-project.io", Version: "v1alpha1", Resource: "eventings"}
+	subscriptions = schema.GroupVersionResource{Group: "eventing.kyma-project.io", Version: "v1alpha2", Resource: "subscriptions"}
+	deployments   = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	kymaSpec      = `{backend: {type: NATS, config: {natsStreamReplicas: 1, natsStreamMaxSize: 10Mi, natsStreamStorageType: File, eventTypePrefix: sap.kyma.custom}}, publisher: {replicas: {min: 1, max: 1}}}`
+)
+
+// site is a cluster with Kyma's eventing, and with ours beside it that does not run.
+type site struct {
+	t       *testing.T
+	core    clientset.Interface
+	client  dynamic.Interface
+	kyma    *kymaeventing.Kyma
+	pods    *eventingpods.Pods
+	node    *node.Node
+	sinks   *sinks.Sinks
+	ports   sync.Map // node.Listener by UID of the pod
+	targets atomic.Pointer[[]string]
+}
+
+func (s *site) check(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// newSite has Kyma's eventing running, with n Subscriptions.
+func newSite(t *testing.T, n int) *site {
+	t.Helper()
+	s := &site{t: t, sinks: sinks.Start(t), pods: eventingpods.New(t, cluster)}
+	var err error
+	config := cluster.Config()
+	config.WarningHandler = rest.NoWarnings{}
+	s.core, err = clientset.NewForConfig(config)
+	s.check(err)
+	s.client, err = dynamic.NewForConfig(config)
+	s.check(err)
+	theirs, err := s.pods.NATS.URL(namespace, "eventing-nats-0")
+	s.check(err)
+	s.kyma, err = kymaeventing.New(kymaeventing.Options{Config: config, NATS: strings.Replace(theirs, "tls://", "nats://", 1), NakDelay: time.Second, Log: t.Logf})
+	s.check(err)
+	ours, err := s.pods.NATS.URL(namespace, prefix+"-nats-0")
+	s.check(err)
+	ours = strings.Replace(ours, "127.0.0.1", "localhost", 1) // which the certificate names
+	s.pods.More[eventingpods.Manager] = []string{"--drain-delay=1s", "--drain-watch=1s", "--nats-url=" + ours, "--nats-client-url=" + ours}
+	s.pods.More[eventingpods.Controller] = []string{"--dns-server=" + s.sinks.DNS}
+	s.create(`{apiVersion: v1, kind: Namespace, metadata: {name: kyma-system}}`)
+	_, err = s.core.StorageV1().StorageClasses().Create(t.Context(), node.Class("standard", true, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
+	s.check(err)
+	dir, err := os.MkdirTemp("", "take-over-node-") //nolint:usetesting // a comma in the name of a test ends a path in the configuration of NATS
+	s.check(err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s.node, err = node.Start(context.WithoutCancel(t.Context()), config, node.Options{Run: s.run, Directory: dir})
+	s.check(err)
+	t.Cleanup(s.node.Stop)
+	for _, text := range kymaeventing.Manifest(kymaSpec) {
+		s.create(text)
+	}
+	for i := range n {
+		name := fmt.Sprintf("s%d", i)
+		s.create(fmt.Sprintf(`{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: %s, namespace: kyma-system},
+ spec: {sink: "%s", source: commerce, types: [order.created.v%d], typeMatching: standard}}`, name, s.sinks.URL(name, namespace), i))
+	}
+	s.install()
+	go s.follow(t.Context())
+	s.await(time.Minute, "Kyma's eventing is ready", func(ctx context.Context) error { return s.allReady(ctx, n) })
+	return s
+}
+
+// run is what runs in a pod.
+func (s *site) run(ctx context.Context, pod *corev1.Pod, mounts node.Mounts) (node.Container, error) {
+	var c node.Container
+	var err error
+	switch node.Program(pod) {
+	case kymaeventing.ManagerImage:
+		c, err = s.kyma.Manager()
+	case kymaeventing.PublisherImage:
+		c, err = s.kyma.Publisher()
+	default:
+		c, err = s.pods.Run(ctx, pod, mounts)
+	}
+	if l, ok := c.(node.Listener); ok && err == nil {
+		s.ports.Store(pod.UID, l)
+	}
+	return c, err
+}
+
+// install applies our chart beside Kyma's, as the document says.
+func (s *site) install() {
+	s.t.Helper()
+	root, err := kubernetes.ModuleRoot()
+	s.check(err)
+	h, err := helm.New(s.t.Context(), root, 4)
+	s.check(err)
+	text, err := h.Template(s.t.Context(), "eventing-next", "charts/eventing-manager", "--namespace", namespace, "--kube-version", "1.36.0",
+		"--set", "image.tag=test,resourcePrefix="+prefix+",replicas=0")
+	s.check(err)
+	for document := range strings.SplitSeq("\n"+text, "\n---\n") {
+		if strings.Contains(document, "kind:") {
+			s.create(document)
+		}
+	}
+}
+
+func (s *site) create(text string) {
+	s.t.Helper()
+	u := &unstructured.Unstructured{}
+	s.check(yaml.Unmarshal([]byte(text), &u.Object))
+	gvr, _ := meta.UnsafeGuessKindToResource(u.GroupVersionKind())
+	of := dynamic.ResourceInterface(s.client.Resource(gvr))
+	if u.GetNamespace() != "" {
+		of = s.client.Resource(gvr).Namespace(u.GetNamespace())
+	}
+	_, err := of.Create(s.t.Context(), u, metav1.CreateOptions{})
+	s.check(err)
+}
+
+// follow keeps the addresses of the ready pods behind Kyma's Service, as kube-proxy does, and as
+// late.
+func (s *site) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		var all []string
+		if service, err := s.core.CoreV1().Services(namespace).Get(ctx, publisher, metav1.GetOptions{}); err == nil {
+			list, err := s.core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(service.Spec.Selector).String(), FieldSelector: fields.Everything().String()})
+			if err == nil {
+				for i := range list.Items {
+					if at := s.serves(&list.Items[i]); at != "" {
+						all = append(all, at)
+					}
+				}
+			}
+		}
+		if ctx.Err() == nil {
+			s.targets.Store(&all)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (s *site) serves(pod *corev1.Pod) string {
+	ready := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
+	l, ok := s.ports.Load(pod.UID)
+	if !ready || pod.DeletionTimestamp != nil || !ok {
+		return ""
+	}
+	return l.(node.Listener).At(8080)
+}
+
+func (s *site) await(limit time.Duration, what string, holds func(context.Context) error) {
+	s.t.Helper()
+	poll.Until(s.t, limit, what, holds)
+}
+
+func (s *site) allReady(ctx context.Context, n int) error {
+	list, err := s.client.Resource(subscriptions).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	ready := 0
+	for i := range list.Items {
+		if is, _, _ := unstructured.NestedBool(list.Items[i].Object, "status", "ready"); is {
+			ready++
+		}
+	}
+	if targets := s.targets.Load(); targets == nil || len(*targets) == 0 {
+		return errors.New("no publisher is ready")
+	}
+	if ready != n {
+		return fmt.Errorf("%d of %d Subscriptions are ready", ready, n)
+	}
+	return nil
+}
+
+func (s *site) scale(name string, n int) {
+	s.t.Helper()
+	_, err := s.client.Resource(deployments).Namespace(namespace).Patch(s.t.Context(), name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n), metav1.PatchOptions{})
+	s.check(err)
+}
+
+// takeOver runs kubectl eventing take-over.
+func (s *site) takeOver(args ...string) (code int, stdout, stderr string) {
+	s.t.Helper()
+	p := process.Run(s.t, s.command(args...))
+	return p.Wait(), p.Stdout(), p.Stderr()
+}
+
+func (s *site) command(args ...string) process.Program {
+	s.t.Helper()
+	all := append([]string{"take-over"}, args...)
+	for _, pod := range []string{"eventing-nats-0", prefix + "-nats-0"} {
+		url, err := s.pods.NATS.Monitor(namespace, pod)
+		s.check(err)
+		all = append(all, "--monitor="+pod+"="+strings.TrimPrefix(url, "http://"))
+	}
+	return process.Program{Binary: process.BuildPlain(s.t, program), Args: all, Dir: s.t.TempDir(), Env: []string{"KUBECONFIG=" + cluster.Kubeconfig, "PATH=" + os.Getenv("PATH")}}
+}
+
+// load publishes events, each until it is accepted.
+type load struct {
+	s        *site
+	n        int
+	stop     atomic.Bool
+	done     sync.WaitGroup
+	mu       sync.Mutex
+	accepted [][]string // IDs by the number of the Subscription
+	refused  map[string]int
+}
+
+// publish begins to publish events for n Subscriptions.
+func (s *site) publish(n, workers int, pause time.Duration) *load {
+	l := &load{s: s, n: n, accepted: make([][]string, n), refused: map[string]int{}}
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: workers}}
+	for w := range workers {
+		l.done.Go(func() {
+			for i := 0; !l.stop.Load(); i++ {
+				of, id := (w+i*workers)%n, fmt.Sprintf("%d-%d", w, i)
+				for !l.one(client, of, id) {
+					time.Sleep(20 * time.Millisecond)
+				}
+				time.Sleep(pause)
+			}
+		})
+	}
+	return l
+}
+
+func (l *load) one(client *http.Client, of int, id string) bool {
+	why := ""
+	targets := l.s.targets.Load()
+	if targets == nil || len(*targets) == 0 {
+		why = "no publisher"
+	} else {
+		at := (*targets)[rand.IntN(len(*targets))] //nolint:gosec // nobody has to be kept from guessing it
+		q, _ := http.NewRequest(http.MethodPost, "http://"+at+"/publish", bytes.NewReader(fmt.Appendf(nil, `{"n":%q}`, id)))
+		for name, value := range map[string]string{"ce-specversion": "1.0", "ce-id": id, "ce-source": "commerce", "ce-type": fmt.Sprintf("order.created.v%d", of), "content-type": "application/json"} {
+			q.Header.Set(name, value)
+		}
+		res, err := client.Do(q)
+		if err != nil {
+			why = "no answer"
+		} else {
+			_, _ = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+			if res.StatusCode != http.StatusNoContent {
+				why = res.Status
+			}
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if why != "" {
+		l.refused[why]++
+		return false
+	}
+	l.accepted[of] = append(l.accepted[of], id)
+	return true
+}
+
+// end stops publishing, and waits until each accepted event is delivered. It returns how many were
+// accepted, and how many were delivered more than once.
+func (l *load) end() (accepted, twice int) {
+	t := l.s.t
+	t.Helper()
+	l.stop.Store(true)
+	l.done.Wait()
+	for i, ids := range l.accepted {
+		name := fmt.Sprintf("s%d", i)
+		l.s.sinks.Await(t, name, 90*time.Second, ids...)
+		got := map[string]int{}
+		for _, id := range l.s.sinks.IDs(name) {
+			if got[id]++; got[id] > 1 {
+				twice++
+			}
+		}
+		accepted += len(ids)
+	}
+	t.Logf("%d events were accepted, 0 lost, %d delivered twice; refused and repeated: %v", accepted, twice, l.refused)
+	return accepted, twice
+}

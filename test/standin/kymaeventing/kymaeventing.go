@@ -1,0 +1,224 @@
+// Package kymaeventing stands in for Kyma's own eventing, with its eventing-manager and its
+// publisher, over a real API server and a real NATS. Nothing is imported from the product: an error
+// there must not be an error here, too. README.md has the source of each fact.
+package kymaeventing
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// Images of pods that this package runs.
+const (
+	ManagerImage   = "kyma-eventing-manager"
+	PublisherImage = "kyma-publisher"
+)
+
+const (
+	namespace      = "kyma-system"
+	eventing       = "eventing"
+	publisher      = "eventing-publisher-proxy"
+	managerName    = "eventing-manager"
+	natsName       = "eventing-nats"
+	stream         = "sap"
+	finalizer      = "eventing.operator.kyma-project.io/finalizer"
+	subFinalizer   = "eventing.kyma-project.io"
+	maxDeliver     = 100
+	ackWait        = 30 * time.Second
+	maxAckPending  = 10
+	heartbeat      = time.Minute
+	publishTimeout = 5 * time.Second
+)
+
+var (
+	eventings     = schema.GroupVersionResource{Group: "operator.kyma-project.io", Version: "v1alpha1", Resource: "eventings"}
+	subscriptions = schema.GroupVersionResource{Group: "eventing.kyma-project.io", Version: "v1alpha2", Resource: "subscriptions"}
+)
+
+// Options of New.
+type Options struct {
+	Config *rest.Config
+	// NATS is the URL of their NATS.
+	NATS string
+	// NakDelay is how long an event waits that a sink has refused; 30s with Kyma's.
+	NakDelay time.Duration
+	Log      func(format string, args ...any)
+}
+
+// Kyma is the stand-in. Its Manager and its Publisher are what runs in pods.
+type Kyma struct {
+	options Options
+	client  dynamic.Interface
+	mu      sync.Mutex
+	running int
+	most    int
+}
+
+// New returns one.
+func New(o Options) (*Kyma, error) {
+	if o.NakDelay == 0 {
+		o.NakDelay = 30 * time.Second
+	}
+	client, err := dynamic.NewForConfig(o.Config)
+	return &Kyma{options: o, client: client}, err
+}
+
+// Running is how many operators run now.
+func (k *Kyma) Running() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.running
+}
+
+func (k *Kyma) count(by int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.running += by
+	k.most = max(k.most, k.running)
+}
+
+// container is something of this process that runs in a pod.
+type container struct {
+	stop   context.CancelFunc
+	exited chan struct{}
+	at     map[int32]string
+}
+
+func (c *container) Address() string           { return "" }
+func (c *container) Terminate()                { c.stop() }
+func (c *container) Kill()                     { c.stop() }
+func (c *container) Exited() <-chan struct{}   { return c.exited }
+func (c *container) Ended() (int32, string)    { return 0, "" }
+func (c *container) At(port int32) string      { return c.at[port] }
+func (k *Kyma) log(format string, args ...any) { k.options.Log("kyma: "+format, args...) }
+
+// Container is what runs in a pod of Kyma's; it is a node.Container and a node.Listener.
+type Container interface {
+	Address() string
+	Terminate()
+	Kill()
+	Exited() <-chan struct{}
+	Ended() (code int32, message string)
+	At(port int32) string
+}
+
+// Manager runs the operator until it is ended.
+func (k *Kyma) Manager() (Container, error) {
+	ctx, stop := context.WithCancel(context.Background())
+	c := &container{stop: stop, exited: make(chan struct{})}
+	go func() {
+		defer close(c.exited)
+		k.count(1)
+		defer k.count(-1)
+		o := &operator{Kyma: k, delivered: map[string]*nats.Subscription{}}
+		defer o.close()
+		for ctx.Err() == nil {
+			if err := o.reconcile(ctx); err != nil && ctx.Err() == nil {
+				k.log("reconcile: %v", err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}()
+	return c, nil
+}
+
+// Publisher runs the publisher until it is ended. What it has read is answered before.
+func (k *Kyma) Publisher() (Container, error) {
+	conn, err := nats.Connect(k.options.NATS, nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.ReconnectWait(time.Second))
+	if err != nil {
+		return nil, err
+	}
+	js, err := conn.JetStream(nats.MaxWait(publishTimeout))
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	c := &container{stop: stop, exited: make(chan struct{}), at: map[int32]string{8080: l.Addr().String()}}
+	server := &http.Server{Handler: publishing(js, conn), ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = server.Serve(l) }()
+	go func() {
+		defer close(c.exited)
+		defer conn.Close()
+		<-ctx.Done()
+		end, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_ = server.Shutdown(end)
+	}()
+	return c, nil
+}
+
+var (
+	cleanSource = regexp.MustCompile(`[\s.>*/\\]`)
+	cleanType   = regexp.MustCompile(`[\s>*/\\]`)
+)
+
+// subjectOf is where events of a source and a type are published.
+func subjectOf(source, eventType string) string {
+	return "kyma." + cleanSource.ReplaceAllString(source, "") + "." + cleanType.ReplaceAllString(eventType, "")
+}
+
+// consumerOf is the name of the consumer of a Subscription for a subject.
+func consumerOf(namespace, name, subject string) string {
+	sum := sha256.Sum256([]byte(namespace + "/" + name + "/" + subject))
+	return hex.EncodeToString(sum[:])[:32]
+}
+
+// asks are the subjects of a Subscription, by its types.
+func asks(sub *unstructured.Unstructured) (types, clean, subjects []string) {
+	source, _, _ := unstructured.NestedString(sub.Object, "spec", "source")
+	matching, _, _ := unstructured.NestedString(sub.Object, "spec", "typeMatching")
+	types, _, _ = unstructured.NestedStringSlice(sub.Object, "spec", "types")
+	for _, t := range types {
+		if matching == "exact" {
+			clean, subjects = append(clean, t), append(subjects, "kyma."+t)
+			continue
+		}
+		clean, subjects = append(clean, cleanType.ReplaceAllString(t, "")), append(subjects, subjectOf(source, t))
+	}
+	return types, clean, subjects
+}
+
+// labels are those of the publisher, its pods and its Services.
+func labels() map[string]any {
+	return map[string]any{
+		"app.kubernetes.io/component": managerName, "app.kubernetes.io/created-by": managerName, "app.kubernetes.io/instance": eventing,
+		"app.kubernetes.io/managed-by": managerName, "app.kubernetes.io/name": publisher, "app.kubernetes.io/part-of": managerName,
+		"eventing.kyma-project.io/backend": "NATS", "kyma-project.io/dashboard": eventing,
+	}
+}
+
+// Manifest are the objects that lifecycle-manager and nats-manager have made, before the operator
+// has done anything: the two Deployments, NATS and the Eventing.
+func Manifest(eventingSpec string) []string {
+	return []string{
+		`{apiVersion: apps/v1, kind: Deployment, metadata: {name: eventing-manager, namespace: kyma-system, labels: {control-plane: eventing-manager, app.kubernetes.io/name: eventing-manager, app.kubernetes.io/instance: eventing-manager, app.kubernetes.io/component: eventing-manager}},
+ spec: {replicas: 1, selector: {matchLabels: {control-plane: eventing-manager}}, template: {metadata: {labels: {control-plane: eventing-manager}}, spec: {terminationGracePeriodSeconds: 10, containers: [{name: manager, image: "` + ManagerImage + `:1"}]}}}}`,
+		`{apiVersion: v1, kind: Service, metadata: {name: eventing-nats, namespace: kyma-system}, spec: {clusterIP: None, selector: {app.kubernetes.io/name: nats, app.kubernetes.io/instance: eventing}, ports: [{name: client, port: 4222}]}}`,
+		`{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: eventing-nats, namespace: kyma-system, labels: {app.kubernetes.io/name: nats, app.kubernetes.io/instance: eventing}},
+ spec: {replicas: 1, serviceName: eventing-nats, selector: {matchLabels: {app.kubernetes.io/name: nats, app.kubernetes.io/instance: eventing}},
+  template: {metadata: {labels: {app.kubernetes.io/name: nats, app.kubernetes.io/instance: eventing, kyma-project.io/dashboard: eventing}}, spec: {containers: [{name: nats, image: "nats-server:test", args: [--jetstream, "--store_dir=/data"], volumeMounts: [{name: eventing-nats-js-pvc, mountPath: /data}]}]}},
+  volumeClaimTemplates: [{metadata: {name: eventing-nats-js-pvc}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]}}`,
+		strings.TrimSpace(fmt.Sprintf(`{apiVersion: operator.kyma-project.io/v1alpha1, kind: Eventing, metadata: {name: eventing, namespace: kyma-system}, spec: %s}`, eventingSpec)),
+	}
+}
