@@ -16,15 +16,14 @@ const (
 	// Namespace is where Kyma's modules are.
 	Namespace = "kyma-system"
 
-	theirName        = "eventing"                 // of their Eventing
-	theirOperator    = "eventing-manager"         // Deployment
-	theirPublisher   = "eventing-publisher-proxy" // Deployment and Service
-	theirNATS        = "eventing-nats"            // NATS, StatefulSet and Service
-	theirStream      = "sap"
-	theirPlane       = "control-plane" // label of their operator, with its name
-	theirSubjects    = "kyma."
-	theirClaims      = "eventing-nats-js-pvc-" // begins the names of their volumes
-	theirNATSManager = "nats-manager"
+	theirName      = "eventing"                 // of their Eventing
+	theirOperator  = "eventing-manager"         // Deployment
+	theirPublisher = "eventing-publisher-proxy" // Deployment and Service
+	theirNATS      = "eventing-nats"            // NATS, StatefulSet and Service
+	theirStream    = "sap"
+	theirPlane     = "control-plane" // label of their operator, with its name
+	theirSubjects  = "kyma."
+	theirFinalizer = "eventing.operator.kyma-project.io/finalizer" // of the Eventing
 
 	// monitorPort is that of the monitoring of nats-server, of both.
 	monitorPort = 8222

@@ -3,16 +3,20 @@ package takeover
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // state is the snapshot in few words.
 func (s *snapshot) state() state {
-	up := func(d *unstructured.Unstructured) bool { return d != nil && (replicasOf(d) > 0 || s.pods[d.GetName()] > 0) }
+	up := func(d *unstructured.Unstructured) bool {
+		return d != nil && (replicasOf(d) > 0 || s.pods[d.GetName()] > 0)
+	}
 	is := state{
 		Frozen:        s.policy != nil && s.binding != nil,
 		TheirOperator: up(s.theirOperator), TheirPublisher: up(s.theirPublisher),
@@ -21,6 +25,10 @@ func (s *snapshot) state() state {
 		ServiceIsOurs: s.serviceIsOurs(),
 		TheirDrained:  s.theirs == nil && s.theirsErr == nil || s.theirs != nil && s.theirs.Drained(),
 		OurDrained:    s.ours == nil && s.oursErr == nil || s.ours != nil && s.ours.Drained(),
+	}
+	if s.eventing != nil {
+		is.TheirFinalizer = slices.Contains(s.eventing.GetFinalizers(), theirFinalizer)
+		is.OurFinalizer = slices.Contains(s.eventing.GetFinalizers(), operatorv1alpha1.Finalizer)
 	}
 	is.OurReady = is.OurOperator && is.OurController && s.oursNotReady() == ""
 	return is
@@ -88,6 +96,10 @@ func (s *snapshot) changesOf(n step) []migration.Change {
 			want[key] = value
 		}
 		return []migration.Change{guarded(lead(s.service, want))}
+	case releaseTheirs:
+		return []migration.Change{release(s.eventing, theirFinalizer)}
+	case releaseOurs:
+		return []migration.Change{release(s.eventing, operatorv1alpha1.Finalizer)}
 	case removeBridge:
 		bridge := drop(deployments, s.bridge)
 		for i := range bridge {
@@ -154,6 +166,11 @@ func start(d *unstructured.Unstructured) migration.Change {
 	ch := scale(d, keptReplicas(d), nil)
 	ch.Expect = must(expect{Up: true})
 	return ch
+}
+
+// release removes a finalizer of an operator that does not run, and leaves all others.
+func release(eventing *unstructured.Unstructured, finalizer string) migration.Change {
+	return migration.Change{Verb: migration.Patch, Ref: eventings.RefTo(eventing), Object: eventing, UID: eventing.GetUID(), Lists: migration.RemoveFinalizer(finalizer)}
 }
 
 // lead changes where a Service leads to.

@@ -35,7 +35,6 @@ type snapshot struct {
 	theirOperator, theirPublisher                          *unstructured.Unstructured
 	ourOperator, ourController, ourPublisher, bridge       *unstructured.Unstructured
 	service, eventing, policy, binding, networkRule, epoch *unstructured.Unstructured
-	theirNATSManager                                       *unstructured.Unstructured
 	theirServers, ourServers                               *unstructured.Unstructured // StatefulSets
 	// pods that exist of each Deployment, by its name.
 	pods map[string]int
@@ -95,7 +94,7 @@ func (s *snapshot) readWorkloads(ctx context.Context, c reader) error {
 	if d := by[theirOperator]; d != nil && d.GetLabels()[theirPlane] == theirOperator {
 		s.theirOperator = d
 	}
-	s.theirPublisher, s.theirNATSManager = by[theirPublisher], by[theirNATSManager]
+	s.theirPublisher = by[theirPublisher]
 	if s.names != "" {
 		s.ourController, s.ourPublisher, s.bridge = by[s.names.Controller()], by[s.names.Publisher()], by[bridgeName(s.names)]
 	}

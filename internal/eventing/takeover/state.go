@@ -26,6 +26,9 @@ type state struct {
 	Bridge bool
 	// ServiceIsOurs: their Service leads to our publisher itself.
 	ServiceIsOurs bool
+	// TheirFinalizer and OurFinalizer are on the Eventing. Nobody would remove that of an operator
+	// that does not run, and a deletion would hang.
+	TheirFinalizer, OurFinalizer bool
 	// TheirDrained and OurDrained: the stream holds no event that somebody waits for.
 	TheirDrained, OurDrained bool
 }
@@ -49,6 +52,8 @@ const (
 	leadToOurs      step = "lead-to-ours"
 	leadToTheirs    step = "lead-to-theirs"
 	removeBridge    step = "remove-bridge"
+	releaseTheirs   step = "release-from-theirs"
+	releaseOurs     step = "release-from-ours"
 	thaw            step = "thaw"
 )
 
@@ -71,6 +76,8 @@ func nextOver(s state) step {
 		return leadToOurs
 	case drained && s.Bridge:
 		return removeBridge
+	case drained && s.TheirFinalizer:
+		return releaseTheirs
 	case drained && s.Frozen:
 		return thaw
 	case drained:
@@ -124,6 +131,8 @@ func nextBack(s state) step {
 		return awaitOurDrain
 	case s.OurOperator || s.OurController:
 		return holdOurs
+	case s.OurFinalizer:
+		return releaseOurs
 	case !s.TheirOperator:
 		return startTheirs
 	case s.Frozen:
@@ -143,15 +152,20 @@ func after(s state, done step) state {
 	case stopTheirs:
 		s.TheirOperator = false
 	case startTheirs:
-		s.TheirOperator, s.ServiceIsOurs = true, false // their operator writes its Service as it wants it
+		// Their operator writes its Service as it wants it, and its finalizer.
+		s.TheirOperator, s.ServiceIsOurs, s.TheirFinalizer = true, false, true
 	case startOurs:
-		s.OurOperator, s.OurController, s.OurReady = true, true, true
+		s.OurOperator, s.OurController, s.OurReady, s.OurFinalizer = true, true, true, true
 	case holdOurs:
 		s.OurOperator, s.OurController, s.OurReady = false, false, false
 	case makeBridge:
 		s.Bridge, s.OurDrained = true, false
 	case removeBridge:
 		s.Bridge = false
+	case releaseTheirs:
+		s.TheirFinalizer = false
+	case releaseOurs:
+		s.OurFinalizer = false
 	case closePublisher:
 		s.TheirPublisher, s.TheirDrained = false, false // it may have stored an event at the end
 	case openPublisher:
@@ -195,6 +209,8 @@ var says = map[step][2]string{
 	leadToOurs:      {"let Kyma's Service lead to our publisher", "the address of the Service stays"},
 	leadToTheirs:    {"let Kyma's Service lead to the bridge", "the address of the Service stays"},
 	removeBridge:    {"remove the pods of the bridge", "the other publisher accepts"},
+	releaseTheirs:   {"remove the finalizer of Kyma's operator from the Eventing", "the Eventing can be deleted again later"},
+	releaseOurs:     {"remove the finalizer of our operator from the Eventing", "the Eventing can be deleted again later"},
 	thaw:            {"allow changes of Subscriptions again", "the way is at its end"},
 }
 

@@ -36,12 +36,9 @@ func TestEveryStateLeadsToTheEnd(t *testing.T) {
 					t.Fatalf("%s from %+v does not end: %v", to, s, route(s, to))
 				}
 			}
-			want := state{OurOperator: true, OurController: true, OurReady: true, ServiceIsOurs: true, TheirDrained: true, OurDrained: is.OurDrained}
+			want := state{OurOperator: true, OurController: true, OurReady: true, ServiceIsOurs: true, TheirDrained: true, OurDrained: is.OurDrained, OurFinalizer: is.OurFinalizer}
 			if to == Back {
-				want = state{TheirOperator: true, TheirPublisher: true, OurDrained: true, TheirDrained: is.TheirDrained}
-			}
-			if is.OurOperator && to == Over { // a controller is the operator's
-				is.OurController = true
+				want = state{TheirOperator: true, TheirPublisher: true, OurDrained: true, TheirDrained: is.TheirDrained, TheirFinalizer: is.TheirFinalizer}
 			}
 			if is != want {
 				t.Errorf("%s from %+v ends at %+v", to, s, is)
@@ -84,6 +81,8 @@ func loses(s state, n step) string {
 		return "no client finds a publisher"
 	case is.TheirOperator && (is.OurOperator || is.OurController):
 		return "two controllers write one status"
+	case n == releaseTheirs && s.TheirOperator, n == releaseOurs && s.OurOperator:
+		return "its operator writes it again"
 	case n == makeBridge && !s.Frozen:
 		return "a Subscription that is created now gets no event that the bridge accepts"
 	case n == thaw && s.Bridge:
@@ -104,18 +103,18 @@ func loses(s state, n step) string {
 
 // TestRoutes are the two ways as people see them.
 func TestRoutes(t *testing.T) {
-	theirs := state{TheirOperator: true, TheirPublisher: true, TheirDrained: true, OurDrained: true}
-	ours := state{OurOperator: true, OurController: true, OurReady: true, ServiceIsOurs: true, TheirDrained: true}
+	theirs := state{TheirOperator: true, TheirFinalizer: true, TheirPublisher: true, TheirDrained: true, OurDrained: true}
+	ours := state{OurFinalizer: true, OurOperator: true, OurController: true, OurReady: true, ServiceIsOurs: true, TheirDrained: true}
 	for _, tc := range []struct {
 		from state
 		to   Direction
 		want []step
 	}{
 		{theirs, Over, []step{
-			freeze, stopTheirs, startOurs, makeBridge, holdOurs, startTheirs, closePublisher, awaitTheirDrain, stopTheirs, startOurs, leadToOurs, removeBridge, thaw,
+			freeze, stopTheirs, startOurs, makeBridge, holdOurs, startTheirs, closePublisher, awaitTheirDrain, stopTheirs, startOurs, leadToOurs, removeBridge, releaseTheirs, thaw,
 		}},
 		{ours, Back, []step{
-			freeze, makeBridge, leadToTheirs, holdOurs, startTheirs, openPublisher, removeBridge, stopTheirs, startOurs, awaitOurDrain, holdOurs, startTheirs, thaw,
+			freeze, makeBridge, leadToTheirs, holdOurs, startTheirs, openPublisher, removeBridge, stopTheirs, startOurs, awaitOurDrain, holdOurs, releaseOurs, startTheirs, thaw,
 		}},
 		{theirs, Back, nil},
 		{ours, Over, nil},

@@ -18,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -65,6 +66,7 @@ type site struct {
 	sinks   *sinks.Sinks
 	ports   sync.Map // node.Listener by UID of the pod
 	targets atomic.Pointer[[]string]
+	both    atomic.Int64 // how often both delivered at the same time
 }
 
 func (s *site) check(err error) {
@@ -103,6 +105,7 @@ func newSite(t *testing.T, n int) *site {
 	s.node, err = node.Start(context.WithoutCancel(t.Context()), config, node.Options{Run: s.run, Directory: dir})
 	s.check(err)
 	t.Cleanup(s.node.Stop)
+	t.Cleanup(s.clean)
 	for _, text := range kymaeventing.Manifest(kymaSpec) {
 		s.create(text)
 	}
@@ -162,7 +165,45 @@ func (s *site) create(text string) {
 		of = s.client.Resource(gvr).Namespace(u.GetNamespace())
 	}
 	_, err := of.Create(s.t.Context(), u, metav1.CreateOptions{})
+	if u.GetNamespace() == "" && apierrors.IsAlreadyExists(err) {
+		return // of an earlier test
+	}
 	s.check(err)
+}
+
+// clean removes everything, whatever state a test has left it in.
+func (s *site) clean() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), 2*time.Minute)
+	defer cancel()
+	for _, name := range []string{"validatingadmissionpolicybindings", "validatingadmissionpolicies"} {
+		_ = s.client.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: name}).Delete(ctx, "eventing-take-over", metav1.DeleteOptions{})
+	}
+	for _, name := range []string{"eventing-manager", prefix + "-manager"} { // nobody writes a finalizer again
+		_ = s.client.Resource(deployments).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	}
+	poll.Until(s.t, time.Minute, "everything is gone", func(context.Context) error {
+		for _, gvr := range []schema.GroupVersionResource{eventings, subscriptions} {
+			list, err := s.client.Resource(gvr).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			for i := range list.Items {
+				of := s.client.Resource(gvr).Namespace(list.Items[i].GetNamespace())
+				_, _ = of.Patch(ctx, list.Items[i].GetName(), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+				_ = of.Delete(ctx, list.Items[i].GetName(), metav1.DeleteOptions{})
+			}
+			if len(list.Items) > 0 {
+				return fmt.Errorf("%d %s are left", len(list.Items), gvr.Resource)
+			}
+		}
+		for _, name := range []string{namespace, "eventing-take-over"} {
+			if err := s.core.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("namespace %s: %w", name, err)
+			}
+		}
+		return nil
+	})
+	_ = s.core.StorageV1().StorageClasses().Delete(ctx, "standard", metav1.DeleteOptions{})
 }
 
 // follow keeps the addresses of the ready pods behind Kyma's Service, as kube-proxy does, and as
@@ -182,6 +223,9 @@ func (s *site) follow(ctx context.Context) {
 		}
 		if ctx.Err() == nil {
 			s.targets.Store(&all)
+		}
+		if s.kyma.Running() > 0 && len(s.pods.At(eventingpods.Controller, 8080)) > 0 {
+			s.both.Add(1)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -219,6 +263,14 @@ func (s *site) allReady(ctx context.Context, n int) error {
 		return fmt.Errorf("%d of %d Subscriptions are ready", ready, n)
 	}
 	return nil
+}
+
+// alone: the operator of one and the controller of the other never ran at the same time.
+func (s *site) alone() {
+	s.t.Helper()
+	if n := s.both.Load(); n > 0 {
+		s.t.Errorf("both delivered, and wrote one status, for some %d ms", 50*n)
+	}
 }
 
 func (s *site) scale(name string, n int) {

@@ -27,6 +27,7 @@ func TestOverAndBack(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 	}
+	s.alone()
 	accepted, twice := l.end()
 	if accepted < 1000 || twice*1000 > accepted {
 		t.Errorf("%d accepted, %d twice", accepted, twice)
