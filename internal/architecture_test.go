@@ -169,12 +169,11 @@ var rules = []rule{
 	},
 	{
 		name:   "TheProductsDoNotKnowEachOther",
-		reason: "the migration, the library and eventing are released, installed and removed apart: what moves a cluster is not in the image that carries its events",
+		reason: "the migration, the library and eventing are released, installed and removed apart: what moves a cluster is not in the image that carries its events. The program for people knows eventing and the library",
 		breaks: func(p *goPackage) []string {
 			own := productOf(p.ImportPath)
 			return which(p.Deps, func(dep string) bool {
-				of := productOf(dep)
-				return of != "" && of != own && !(own == migrationProduct && of == libraryProduct)
+				return !mayKnow(own, productOf(dep))
 			})
 		},
 	},

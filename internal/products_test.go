@@ -20,6 +20,8 @@ const (
 	migrationProduct = "migration"
 	libraryProduct   = "library"
 	eventingProduct  = "eventing"
+	// takeOverProduct is the program of eventing for people, which moves clusters with the library.
+	takeOverProduct = "take-over"
 	// everyProduct is what knows all of them by its task, such as the programs that release them.
 	everyProduct = "every"
 )
@@ -63,26 +65,31 @@ var owners = map[string]string{
 	"api":               eventingProduct,
 	"internal/eventing": eventingProduct,
 	"internal/eventservice/publish/content_test.go": everyProduct, // it compares a document of eventing
-	"docs/eventing":                    eventingProduct,
-	"cmd/eventing-controller":          eventingProduct,
-	"cmd/eventing-manager":             eventingProduct,
-	"cmd/eventing-publisher-proxy":     eventingProduct,
-	"cmd/kubectl-eventing":             eventingProduct,
-	"cmd/internal/nats-server":         eventingProduct,
-	"charts/eventing":                  eventingProduct,
-	"charts/eventing-manager":          eventingProduct,
-	"module":                           eventingProduct,
-	"build/modulepack":                 eventingProduct,
-	"test/bench/eventing":              eventingProduct,
-	"test/bench/publisher":             eventingProduct,
-	"test/eventing":                    eventingProduct,
-	"test/eventingcluster":             eventingProduct,
-	"test/eventingpods":                eventingProduct,
-	"test/module":                      eventingProduct,
-	"test/integration/eventing":        eventingProduct,
-	"test/integration/eventingmanager": eventingProduct,
-	"test/integration/eventingpage":    eventingProduct,
-	"test/integration/kubectleventing": eventingProduct,
+	"docs/eventing":                                    eventingProduct,
+	"cmd/eventing-controller":                          eventingProduct,
+	"cmd/eventing-manager":                             eventingProduct,
+	"cmd/eventing-publisher-proxy":                     eventingProduct,
+	"cmd/kubectl-eventing":                             takeOverProduct,
+	"internal/eventing/takeover":                       takeOverProduct,
+	"test/integration/takeover":                        takeOverProduct,
+	"test/standin/kymaeventing":                        takeOverProduct,
+	"test/integration/eventing/letters_people_test.go": takeOverProduct, // they call its program
+	"test/integration/eventing/walk_slow_test.go":      takeOverProduct,
+	"cmd/internal/nats-server":                         eventingProduct,
+	"charts/eventing":                                  eventingProduct,
+	"charts/eventing-manager":                          eventingProduct,
+	"module":                                           eventingProduct,
+	"build/modulepack":                                 eventingProduct,
+	"test/bench/eventing":                              eventingProduct,
+	"test/bench/publisher":                             eventingProduct,
+	"test/eventing":                                    eventingProduct,
+	"test/eventingcluster":                             eventingProduct,
+	"test/eventingpods":                                eventingProduct,
+	"test/module":                                      eventingProduct,
+	"test/integration/eventing":                        eventingProduct,
+	"test/integration/eventingmanager":                 eventingProduct,
+	"test/integration/kubectleventing":                 takeOverProduct,
+	"test/integration/eventingpage":                    takeOverProduct, // it calls its program
 
 	"test/e2e/eventing_events_test.go":        eventingProduct,
 	"test/e2e/eventing_nats_soak_test.go":     eventingProduct,
@@ -144,7 +151,8 @@ func productOf(name string) string {
 
 // mayKnow says whether what is one product's may depend on what is another's.
 func mayKnow(from, to string) bool {
-	return to == "" || from == to || from == everyProduct || from == migrationProduct && to == libraryProduct
+	return to == "" || from == to || from == everyProduct || from == migrationProduct && to == libraryProduct ||
+		from == takeOverProduct && (to == libraryProduct || to == eventingProduct)
 }
 
 // source is what the deletion of a product on paper looks at.
@@ -259,7 +267,7 @@ func brokenWithout(product string, sources map[string]source) map[string]string 
 
 // TestEachProductCanBeDeleted deletes each product on paper. What is left of the others, with its
 // tests, compiles and finds what it names. The migration is made with the library, so that it goes
-// with that.
+// with that, and so does the program that takes over Kyma's eventing.
 func TestEachProductCanBeDeleted(t *testing.T) {
 	sources := map[string]source{}
 	for name, text := range checkout(t) {
@@ -271,7 +279,7 @@ func TestEachProductCanBeDeleted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, product := range []string{migrationProduct, eventingProduct, libraryProduct} {
+	for _, product := range []string{migrationProduct, eventingProduct, takeOverProduct, libraryProduct} {
 		broken := brokenWithout(product, sources)
 		for _, name := range slices.Sorted(maps.Keys(broken)) {
 			if !mayKnow(productOf(name), product) {

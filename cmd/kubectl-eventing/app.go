@@ -71,10 +71,10 @@ func execute(streams frame.IO, in io.Reader, inCluster func() (*rest.Config, err
 // meanings are the exit codes, for the help.
 var meanings = [][2]string{
 	{"0", "done, and nothing is wrong"},
-	{"1", "failed, or something is left to do (send, dead-letters redeliver and delete)"},
+	{"1", "failed, or something is left to do (send, dead-letters redeliver and delete, take-over run and undo)"},
 	{"2", "the command line or the kubeconfig is wrong, or a name does not exist"},
-	{"5", "somebody else delivers dead letters again"},
-	{"6", "problems were found (status, check)"},
+	{"5", "somebody else delivers dead letters again, or moves eventing"},
+	{"6", "problems were found (status, check, take-over)"},
 	{"7", "could not read what was asked for: no connection, or no permission"},
 	{"128+n", "interrupted by signal n"},
 }

@@ -9,12 +9,14 @@
 //	kubectl eventing send           a test event, and who wants it
 //	kubectl eventing explain ID     what a condition, a state or an exit code means
 //	kubectl eventing check          whether eventing can be installed
+//	kubectl eventing take-over      from Kyma's own eventing to this one, and back
 //	kubectl eventing diagnose       one archive for a support ticket, without secrets
 //
 // # What it changes
 //
-// Only dead-letters redeliver, dead-letters delete and send change something, and only what they
-// say. Everything else reads, with the rights of the person who calls it.
+// Only dead-letters redeliver, dead-letters delete, take-over run, take-over undo and send change
+// something, and only what they say. Everything else reads, with the rights of the person who calls
+// it.
 package main
 
 import (

@@ -180,7 +180,7 @@ func takeOverRun(a *app, verb string, to takeover.Direction) *cobra.Command {
 first, in namespace ` + takeOverState + `. It can be stopped, or killed, at any time: events
 are accepted and kept meanwhile, and the next run, or undo, goes on.
 Exit code 0: at the end of the way. 1: a step has failed, or events are still being
-delivered when --drain-timeout is over. 4: something is in the way. 5: another one runs.`,
+delivered when --drain-timeout is over. 5: another one runs. 6: something is in the way.`,
 		Example: "  {name} take-over run\n  {name} take-over run --drain-timeout 2h",
 		RunE: func(*cobra.Command, []string) error {
 			a.writes = true
@@ -226,9 +226,11 @@ func (t *takeOver) run(ctx context.Context, c *connection) error {
 			case <-time.After(pause):
 			}
 		default:
-			t.code = report.ExitCode()
-			if report.Result == migration.DeferredResult {
-				t.code = frame.ExitFailed
+			switch t.code = frame.ExitFailed; report.Result {
+			case migration.Refused:
+				t.code = frame.ExitFindings
+			case migration.Locked:
+				t.code = frame.ExitLocked
 			}
 			lines := []string{report.Message}
 			for _, f := range report.Findings {

@@ -24,7 +24,8 @@ type Backlog struct {
 // Drained tells whether nothing is stored that somebody waits for.
 func (b *Backlog) Drained() bool { return b.Messages == 0 && b.Waiting == 0 }
 
-// GivenUp are messages that no consumer delivers any more: Kyma's has given each up after 100 times.
+// GivenUp are messages that no consumer delivers any more: Kyma's operator gives each up after 100
+// times.
 func (b *Backlog) GivenUp() int64 {
 	if b.Waiting > 0 {
 		return 0

@@ -38,7 +38,7 @@ func isDown(ref migration.Ref) migration.Condition {
 			switch {
 			case d != nil && replicasOf(d) > 0:
 				return migration.Status{Message: "it still has " + migration.Count(int(replicasOf(d)), "replica"), Note: "If that stays so, something scales it up again: a GitOps tool, or lifecycle-manager."}
-			case d != nil && !settled(d):
+			case d != nil && !seen(d):
 				return migration.Status{Message: "its controller has not seen the change yet"}
 			case n > 0:
 				return migration.Status{Message: migration.Count(n, "pod") + " still there", Command: migration.Kubectl(ref.Namespace, "get", "pods")}

@@ -66,7 +66,7 @@ func theirModules(s *snapshot, add adder) {
 	for _, m := range s.managed {
 		kyma, module, _ := strings.Cut(m, " ")
 		namespace, name, _ := strings.Cut(kyma, "/")
-		add(migration.Error, "module-is-managed", "Kyma "+kyma, fmt.Sprintf("lifecycle-manager manages the module %s, and puts back what a step changes", module), "Set managed: false for it in spec.modules.", migration.Kubectl(namespace, "edit", "kymas.operator.kyma-project.io", name))
+		add(migration.Error, "module-is-managed", "Kyma "+kyma, fmt.Sprintf("lifecycle-manager manages the module %s, and undoes what a step changes", module), "Set managed: false for it in spec.modules.", migration.Kubectl(namespace, "edit", "kymas.operator.kyma-project.io", name))
 	}
 	if s.theirServers == nil {
 		add(migration.Warning, "no-kyma-nats", "StatefulSet "+s.namespace+"/"+theirNATS, "Kyma's NATS is not there: it holds no event", "", "")

@@ -108,7 +108,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestBacklog: what one of three servers still holds is held, and what nobody waits for was given up.
+// TestBacklog: what one of three servers still holds is held, and what nobody waits for was given
+// up.
 func TestBacklog(t *testing.T) {
 	answer := func(messages, pending string) string {
 		return `{"account_details":[{"stream_detail":[{"name":"sap","state":{"messages":` + messages + `,"last_seq":9},"consumer_detail":[{"name":"c","num_pending":` + pending + `,"num_ack_pending":0,"push_bound":true}]},{"name":"other","state":{"messages":3}}]}]}`

@@ -174,8 +174,8 @@ func (s *snapshot) unsafe(n step) string {
 	return ""
 }
 
-// theirsNotReady says which consumer of Kyma's nobody listens to, "" if all are there: an event that
-// is stored without a consumer is gone.
+// theirsNotReady says which consumer of Kyma's nobody listens to, "" if all are there: an event
+// that is stored without a consumer is gone.
 func (s *snapshot) theirsNotReady() string {
 	if s.theirs == nil || !s.theirs.Stream {
 		return "Kyma's stream is not there"

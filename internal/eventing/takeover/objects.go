@@ -46,8 +46,8 @@ func available(d *unstructured.Unstructured) bool {
 	return want > 0 && status("observedGeneration") >= d.GetGeneration() && status("updatedReplicas") >= want && status("availableReplicas") >= want
 }
 
-// settled tells whether the controller of a Deployment has seen its present spec.
-func settled(d *unstructured.Unstructured) bool {
+// seen tells whether the controller of a Deployment has seen its present spec.
+func seen(d *unstructured.Unstructured) bool {
 	observed, _, _ := unstructured.NestedInt64(d.Object, "status", "observedGeneration")
 	return observed >= d.GetGeneration()
 }

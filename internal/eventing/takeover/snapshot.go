@@ -247,7 +247,7 @@ func hasBackends(crd *unstructured.Unstructured) bool {
 	})
 }
 
-// readModules finds out whether lifecycle-manager puts their Deployments back.
+// readModules finds out whether lifecycle-manager undoes changes of their Deployments.
 func (s *snapshot) readModules(ctx context.Context, c reader) error {
 	r, served, err := c.Served(ctx, kymaKind)
 	if err != nil || !served {

@@ -68,8 +68,7 @@ func (o *operator) reconcile(ctx context.Context) error {
 	return o.eventingStatus(ctx, e)
 }
 
-// deleted is blocked by Subscriptions, and deletes the consumers otherwise: the subscription manager
-// is stopped with its cleanup.
+// deleted is blocked by Subscriptions. Without them, there is no consumer left to be deleted.
 func (o *operator) deleted(ctx context.Context, e *unstructured.Unstructured) error {
 	all, err := o.client.Resource(subscriptions).List(ctx, metav1.ListOptions{})
 	if err != nil || len(all.Items) > 0 || !slices.Contains(e.GetFinalizers(), finalizer) {
