@@ -1,7 +1,6 @@
 package takeover
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -125,7 +124,7 @@ func TestRoutes(t *testing.T) {
 	}
 	for s, text := range says {
 		if text[0] == "" || text[1] == "" {
-			t.Error(fmt.Sprintf("%s says nothing", s))
+			t.Errorf("%s says nothing", s)
 		}
 	}
 }

@@ -155,10 +155,18 @@ func (s *site) install() {
 	}
 }
 
+func object(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
 func (s *site) create(text string) {
 	s.t.Helper()
-	u := &unstructured.Unstructured{}
-	s.check(yaml.Unmarshal([]byte(text), &u.Object))
+	u := object(s.t, text)
 	gvr, _ := meta.UnsafeGuessKindToResource(u.GroupVersionKind())
 	of := dynamic.ResourceInterface(s.client.Resource(gvr))
 	if u.GetNamespace() != "" {
@@ -273,10 +281,18 @@ func (s *site) alone() {
 	}
 }
 
-func (s *site) scale(name string, n int) {
+func (s *site) get(gvr schema.GroupVersionResource, name string) *unstructured.Unstructured {
 	s.t.Helper()
-	_, err := s.client.Resource(deployments).Namespace(namespace).Patch(s.t.Context(), name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n), metav1.PatchOptions{})
+	u, err := s.client.Resource(gvr).Namespace(namespace).Get(s.t.Context(), name, metav1.GetOptions{})
 	s.check(err)
+	return u
+}
+
+// replicas of a Deployment.
+func (s *site) replicas(name string) int64 {
+	s.t.Helper()
+	n, _, _ := unstructured.NestedInt64(s.get(deployments, name).Object, "spec", "replicas")
+	return n
 }
 
 // takeOver runs kubectl eventing take-over.

@@ -1,8 +1,18 @@
 package takeover_test
 
 import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
 // TestOverAndBack goes there and back under load.
@@ -31,5 +41,91 @@ func TestOverAndBack(t *testing.T) {
 	accepted, twice := l.end()
 	if accepted < 1000 || twice*1000 > accepted {
 		t.Errorf("%d accepted, %d twice", accepted, twice)
+	}
+}
+
+// subscription is one whose sink is in a namespace.
+func (s *site) subscription(name, of string) string {
+	return fmt.Sprintf(`{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: %s, namespace: kyma-system},
+ spec: {sink: "http://%s.%s.svc.cluster.local", source: commerce, types: [late.created.v1], typeMatching: standard}}`, name, name, of)
+}
+
+// TestSinkThatRefuses: the way waits for the last event of Kyma's NATS, and can be left there. At
+// its ends, nothing hangs.
+func TestSinkThatRefuses(t *testing.T) {
+	const n = 2
+	s := newSite(t, n)
+	s.create(s.subscription("late", "elsewhere")) // Kyma's operator does not mind
+	code, out, _ := s.takeOver("run")
+	if code != 6 || !strings.Contains(out, "Subscription kyma-system/late") || s.replicas("eventing-manager") != 1 {
+		t.Fatalf("a Subscription that ours cannot serve: exit code %d\n%s", code, out)
+	}
+	s.check(s.client.Resource(subscriptions).Namespace(namespace).Delete(t.Context(), "late", metav1.DeleteOptions{}))
+	s.await(time.Minute, "it is gone", func(ctx context.Context) error { return s.allReady(ctx, n) })
+	s.sinks.Answer("s1", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	l := s.publish(n, 2, 20*time.Millisecond)
+	time.Sleep(time.Second)
+
+	code, out, log := s.takeOver("run", "--drain-timeout=2s")
+	if code != 1 || !strings.Contains(out, "a sink has yet to take") {
+		t.Fatalf("the last events are refused: exit code %d\n%s%s", code, out, log)
+	}
+	_, err := s.client.Resource(subscriptions).Namespace(namespace).Create(t.Context(), object(t, s.subscription("late", namespace)), metav1.CreateOptions{})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "kubectl eventing take-over plan") {
+		t.Errorf("a Subscription is created while two NATS accept events: %v", err)
+	}
+	if s.replicas("eventing-manager") != 1 || s.replicas(publisher) != 0 || s.replicas(prefix+"-manager") != 0 {
+		t.Error("Kyma's operator does not deliver the last events")
+	}
+	s.sinks.Answer("s1", nil)
+
+	if code, out, log := s.takeOver("run"); code != 0 {
+		t.Fatalf("run again: exit code %d\n%s%s", code, out, log)
+	}
+	if f := s.get(eventings, "eventing").GetFinalizers(); !slices.Equal(f, []string{"eventing-manager.kyma-project.io/deletion-hook"}) {
+		t.Errorf("ours alone may keep the Eventing: %v", f)
+	}
+	l.end()
+
+	if code, out, log := s.takeOver("undo"); code != 0 {
+		t.Fatalf("undo: exit code %d\n%s%s", code, out, log)
+	}
+	for name, want := range map[string]int64{"eventing-manager": 1, publisher: 1, prefix + "-manager": 0, prefix + "-controller": 0} {
+		if got := s.replicas(name); got != want {
+			t.Errorf("%s has %d replicas, want %d", name, got, want)
+		}
+	}
+	s.alone()
+	for i := range n {
+		s.check(s.client.Resource(subscriptions).Namespace(namespace).Delete(t.Context(), fmt.Sprintf("s%d", i), metav1.DeleteOptions{}))
+	}
+	s.check(s.client.Resource(eventings).Namespace(namespace).Delete(t.Context(), "eventing", metav1.DeleteOptions{}))
+	s.await(time.Minute, "Kyma's operator has let the Eventing go", func(ctx context.Context) error {
+		_, err := s.client.Resource(eventings).Namespace(namespace).Get(ctx, "eventing", metav1.GetOptions{})
+		return poll.Gone(err)
+	})
+}
+
+// TestMany: 1, 100 and 1,000 Subscriptions, under load.
+func TestMany(t *testing.T) {
+	if !all {
+		t.Skip("make test-slow has it")
+	}
+	for _, n := range []int{1, 100, 1000} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			s := newSite(t, n)
+			l := s.publish(n, 4, 20*time.Millisecond)
+			for _, way := range []string{"run", "undo"} {
+				began := time.Now()
+				if code, out, log := s.takeOver(way); code != 0 {
+					t.Fatalf("%s: exit code %d\n%s%s", way, code, out, log)
+				}
+				t.Logf("%s with %d Subscriptions took %s", way, n, time.Since(began).Round(time.Second))
+			}
+			if accepted, twice := l.end(); twice*1000 > accepted {
+				t.Errorf("%d accepted, %d twice", accepted, twice)
+			}
+			s.alone()
+		})
 	}
 }

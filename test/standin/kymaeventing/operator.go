@@ -29,7 +29,6 @@ type operator struct {
 	swept     bool
 	delivered map[string]*nats.Subscription // by consumer
 	sinks     sync.Map                      // URL by namespace/name
-	written   map[string]string
 }
 
 func (o *operator) close() {
