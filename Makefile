@@ -62,7 +62,7 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 # chart and internal have no goroutines; they compile rules, play schedules and read all sources,
 # which takes up to ten times as long with the race detector.
 PROCESSTEST := EVENTMESH_TEST_RACE=programs go test -p 2 -vet=off
-PROCESSES := ./test/integration/eventingmanager ./test/integration/eventbus ./internal ./internal/eventing/chart ./internal/eventing/decide ./build/release ./test/module ./build/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing ./test/guide
+PROCESSES := ./test/integration/eventingmanager ./test/integration/takeover ./test/integration/eventbus ./internal ./internal/eventing/chart ./internal/eventing/decide ./build/release ./test/module ./build/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing ./test/guide
 LONGEST := ./test/integration/eventing ./test/integration/jobmanager ./test/model ./test/eventservice
 
 ##@ The migration: docs/migration
@@ -249,7 +249,7 @@ test-slow: cc cluster ## Suites that make test leaves out: too long, or too new 
 
 # Their files carry the build tag slow.
 SLOW := ./build/modulepack ./internal/eventing/decide ./internal/eventing/page ./internal/migration/eventmap ./build/release ./test/eventing ./test/module ./test/servicecatalog ./test/prober ./test/sandbox ./test/vuln \
-  ./test/integration/charts ./test/integration/eventing ./test/integration/eventingmanager ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance ./test/integration/trigger
+  ./test/integration/charts ./test/integration/eventing ./test/integration/eventingmanager ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance ./test/integration/takeover ./test/integration/trigger
 
 .PHONY: test-old
 test-old: export EVENTMESH_TEST_KUBERNETES := 1.16
