@@ -99,10 +99,9 @@ func ours(s *snapshot, add adder) {
 // streams is what is known of what the two NATS hold.
 func streams(s *snapshot, add adder) {
 	object := "StatefulSet " + s.namespace + "/" + theirNATS
-	for _, err := range []error{s.theirsErr, s.oursErr} {
-		if err != nil {
-			add(migration.Error, "nats-not-read", "", err.Error(), "Without it, nobody knows whether an event is left.", migration.Kubectl(s.namespace, "get", "pods"))
-		}
+	if s.theirsErr != nil {
+		f := unread(object, s.namespace, s.theirsErr)
+		add(f.Severity, f.ID, f.Object, f.Problem, f.Note, f.Command)
 	}
 	if s.theirs == nil {
 		return
@@ -129,16 +128,16 @@ func some(names []string) string {
 
 // waits says why a step is none that writes: events are still being delivered.
 func (s *snapshot) waits(n step) *migration.Finding {
-	b, object, who := s.theirs, "StatefulSet "+s.namespace+"/"+theirNATS, "Kyma's operator"
+	b, err, object, who := s.theirs, s.theirsErr, "StatefulSet "+s.namespace+"/"+theirNATS, "Kyma's operator"
 	switch n {
 	case awaitTheirDrain:
 	case awaitOurDrain:
-		b, object, who = s.ours, "StatefulSet "+s.namespace+"/"+s.names.NATS(), "our controller"
+		b, err, object, who = s.ours, s.oursErr, "StatefulSet "+s.namespace+"/"+s.names.NATS(), "our controller"
 	default:
 		return nil
 	}
 	if b == nil {
-		return nil
+		return unread(object, s.namespace, err)
 	}
 	f := &migration.Finding{
 		ID: "events-are-left", Severity: migration.Deferred, Object: object,
@@ -151,4 +150,12 @@ func (s *snapshot) waits(n step) *migration.Finding {
 		f.Note, f.Command = "They are not delivered any more, here or there. To go on without them:", "kubectl eventing take-over run --leave-given-up"
 	}
 	return f
+}
+
+// unread says that nobody knows what a NATS holds. Nothing is done then: it is never taken for empty.
+func unread(object, namespace string, err error) *migration.Finding {
+	return &migration.Finding{
+		ID: "nats-not-read", Severity: migration.Deferred, Object: object, Problem: fmt.Sprintf("nobody knows what it holds: %v", err),
+		Note: "Its pods may be starting. Otherwise check the right to create pods/portforward.", Command: migration.Kubectl(namespace, "get", "pods"),
+	}
 }

@@ -3,6 +3,7 @@ package takeover
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -77,7 +78,7 @@ func TestFindings(t *testing.T) {
 			s.subscriptions[0].problems = valid.Problems(s.subscriptions[0].Subscription)
 		}},
 		{"subscription-is-deleted", "Subscription shop/orders", migration.Error, func(s *snapshot) { s.subscriptions[0].DeletionTimestamp = &deleted }},
-		{"nats-not-read", "", migration.Error, func(s *snapshot) { s.theirs, s.theirsErr = nil, errors.New("no connection") }},
+		{"nats-not-read", "StatefulSet kyma-system/eventing-nats", migration.Deferred, func(s *snapshot) { s.theirs, s.theirsErr = nil, errors.New("no connection") }},
 		{"other-streams", "StatefulSet kyma-system/eventing-nats", migration.Warning, func(s *snapshot) { s.theirs.Others = []string{"mine"} }},
 		{"other-consumers", "StatefulSet kyma-system/eventing-nats", migration.Warning, func(s *snapshot) { s.theirs.Consumers = []string{"mine"} }},
 		{"no-kyma-nats", "StatefulSet kyma-system/eventing-nats", migration.Warning, func(s *snapshot) { s.theirServers, s.theirs = nil, nil }},
@@ -102,7 +103,7 @@ func TestFindings(t *testing.T) {
 		if f.Object != tc.object || f.Severity != tc.severity || f.Problem == "" {
 			t.Errorf("%s: %+v", tc.id, f)
 		}
-		if f.Severity == migration.Error && (f.Command == "" || len(plan.Units) > 0) {
+		if f.Severity != migration.Warning && (f.Command == "" || len(plan.Units) > 0) {
 			t.Errorf("%s has no next command, or does not stop the plan: %+v", tc.id, plan)
 		}
 	}
@@ -179,5 +180,32 @@ func TestUnsafe(t *testing.T) {
 	s.theirPublisher = object(t, up)
 	if why := s.unsafe(removeBridge); why != "" {
 		t.Error(why)
+	}
+}
+
+// TestUnreadIsNotEmpty: a way does not end because nobody can read what ours holds.
+func TestUnreadIsNotEmpty(t *testing.T) {
+	s := readyToGo(t)
+	s.oursErr = errors.New("no connection")
+	if f := s.waits(awaitOurDrain); f == nil || f.ID != "nats-not-read" {
+		t.Errorf("%+v", f)
+	}
+	if is := s.state(); is.OurDrained {
+		t.Errorf("%+v", is)
+	}
+	if plan := decide(s, options{to: Over}); len(plan.Units) != 1 {
+		t.Errorf("the way over needs nothing of our NATS: %+v", plan)
+	}
+}
+
+// TestInstallIsDocumented: what a finding says is what the document says, and what the tests of
+// test/integration/takeover install with.
+func TestInstallIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/eventing/coming-from-kyma.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "\n"+Install+"\n") {
+		t.Errorf("docs/eventing/coming-from-kyma.md has not the command %s", Install)
 	}
 }

@@ -196,8 +196,10 @@ func decide(s *snapshot, o options) *migration.Plan {
 			return plan
 		}
 	}
-	is := s.state()
-	n := next(is, o.to)
+	if s.theirsErr != nil {
+		return plan
+	}
+	n := next(s.state(), o.to)
 	if f := s.waits(n); f != nil {
 		plan.Findings = append(plan.Findings, *f)
 		return plan

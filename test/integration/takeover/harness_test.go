@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/takeover"
 	"github.com/kyma-project/eventmesh-migration/test/eventingpods"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
@@ -145,8 +146,9 @@ func (s *site) install() {
 	s.check(err)
 	h, err := helm.New(s.t.Context(), root, 4)
 	s.check(err)
-	text, err := h.Template(s.t.Context(), "eventing-next", "charts/eventing-manager", "--namespace", namespace, "--kube-version", "1.36.0",
-		"--set", "image.tag=test,resourcePrefix="+prefix+",replicas=0")
+	command, _, _ := strings.Cut(takeover.Install, " | ") // helm template …, without --include-crds, which are there
+	args := slices.DeleteFunc(strings.Fields(command)[2:], func(arg string) bool { return arg == "--include-crds" })
+	text, err := h.Template(s.t.Context(), args[0], args[1], append(args[2:], "--kube-version", "1.36.0", "--set", "image.tag=test")...)
 	s.check(err)
 	for document := range strings.SplitSeq("\n"+text, "\n---\n") {
 		if strings.Contains(document, "kind:") {
