@@ -152,7 +152,8 @@ func (s *snapshot) waits(n step) *migration.Finding {
 	return f
 }
 
-// unread says that nobody knows what a NATS holds. Nothing is done then: it is never taken for empty.
+// unread says that nobody knows what a NATS holds. Nothing is done then: it is never taken for
+// empty.
 func unread(object, namespace string, err error) *migration.Finding {
 	return &migration.Finding{
 		ID: "nats-not-read", Severity: migration.Deferred, Object: object, Problem: fmt.Sprintf("nobody knows what it holds: %v", err),
