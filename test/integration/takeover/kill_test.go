@@ -142,7 +142,7 @@ func TestKilled(t *testing.T) {
 	s.alone()
 }
 
-// TestTurnsRound: a way is left at each of its steps, in the direction of the other one.
+// TestTurnsRound: a way is left after some of its steps, in the direction of the other one.
 func TestTurnsRound(t *testing.T) {
 	if !all {
 		t.Skip("make test-slow has it")
@@ -150,7 +150,7 @@ func TestTurnsRound(t *testing.T) {
 	const n = 2
 	s := newSite(t, n)
 	l := s.publish(n, 2, 20*time.Millisecond)
-	for steps := 1; steps <= 13; steps++ {
+	for _, steps := range []int{3, 5, 7, 9} {
 		for done := 0; done < steps; {
 			switch report, _, _ := s.process(takeover.Over, 0, false); report.Result {
 			case migration.Succeeded:
