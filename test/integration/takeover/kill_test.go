@@ -71,7 +71,7 @@ func (s *site) monitor(ctx context.Context, namespace, pod string, _ int, path s
 // process makes one step, as a process of its own that is killed at a write; 0 is never.
 func (s *site) process(to takeover.Direction, at int64, after bool) (report *migration.Report, killed bool, writes int64) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 11*time.Minute)
 	defer cancel()
 	w := &wire{at: at, after: after, kill: cancel}
 	config := cluster.Config()
@@ -81,7 +81,7 @@ func (s *site) process(to takeover.Direction, at int64, after bool) (report *mig
 		return w
 	})
 	e, err := engine.New(config, engine.Options{
-		Names: migration.Names{Program: "eventing-take-over", Domain: "take-over.eventing.kyma-project.io"}, LeaseDuration: time.Second, Timeout: 90 * time.Second,
+		Names: migration.Names{Program: "eventing-take-over", Domain: "take-over.eventing.kyma-project.io"}, LeaseDuration: time.Second, Timeout: 10 * time.Minute,
 	})
 	s.check(err)
 	ended := make(chan *migration.Report, 1)
@@ -93,11 +93,17 @@ func (s *site) process(to takeover.Direction, at int64, after bool) (report *mig
 	return report, w.dead.Load(), w.writes.Load()
 }
 
+// unkilled is a stride for a way on which nothing is killed.
+const unkilled = 0
+
 // way goes one way, and is killed at each write of each step: of one after the other process at the
 // first, the second, and so on, until the step is done. It returns how often.
 func (s *site) way(to takeover.Direction, stride int64) (kills int) {
 	s.t.Helper()
 	at := int64(1)
+	if stride == unkilled {
+		at = 0
+	}
 	for deadline := time.Now().Add(30 * time.Minute); time.Now().Before(deadline); {
 		report, killed, _ := s.process(to, at, at%2 == 0)
 		switch {
@@ -107,7 +113,9 @@ func (s *site) way(to takeover.Direction, stride int64) (kills int) {
 		case report.Result == migration.NothingToDo:
 			return kills
 		case report.Result == migration.Succeeded:
-			at = 1 + int64(kills)%stride // the next step is killed from its first writes on
+			if at > 0 {
+				at = 1 + int64(kills)%stride // the next step is killed from its first writes on
+			}
 		case report.Result == migration.DeferredResult:
 			time.Sleep(500 * time.Millisecond)
 		default:
@@ -163,7 +171,7 @@ func TestTurnsRound(t *testing.T) {
 				t.Fatalf("%s: %s", report.Result, report.Message)
 			}
 		}
-		s.way(takeover.Back, 1000)
+		s.way(takeover.Back, unkilled)
 		t.Logf("back after %d steps", steps)
 	}
 	if accepted, twice := l.end(); twice*1000 > accepted {
