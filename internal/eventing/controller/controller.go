@@ -24,7 +24,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -320,7 +319,7 @@ func (c *Controller) register(mgr manager.Manager) error {
 
 // registerFollower registers what each process does, the leader or not.
 func registerFollower(c *Controller, mgr manager.Manager, limiter func() workqueue.TypedRateLimiter[reconcile.Request]) error {
-	everywhere := ptr.To(false)
+	everywhere := new(bool) // needs no leader
 	err := builder.ControllerManagedBy(mgr).Named("deliveries").
 		For(&stored.Subscription{}).
 		WatchesRawSource(source.TypedFunc[reconcile.Request](c.followed.subscriptions.from)).
