@@ -201,16 +201,22 @@ var addressed = regexp.MustCompile(`http://127\.0\.0\.1:[0-9]+/[A-Za-z0-9_-]{43}
 // page starts kubectl eventing page, and returns the address that it prints.
 func page(t *testing.T, kubeconfig string, flags []string) (string, *process.Process) {
 	t.Helper()
+	screen, err := os.Create(filepath.Join(t.TempDir(), "stdout")) // what it has written so far can be read
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = screen.Close() })
 	p := process.Start(t, process.Program{
-		Binary: process.BuildPlain(t, "./cmd/kubectl-eventing"), Args: append([]string{"page", "--no-browser"}, flags...), Dir: t.TempDir(),
+		Binary: process.BuildPlain(t, "./cmd/kubectl-eventing"), Args: append([]string{"page", "--no-browser"}, flags...), Dir: t.TempDir(), Stdout: screen,
 		Env: []string{"KUBECONFIG=" + kubeconfig, "PATH=" + os.Getenv("PATH")},
 	})
 	address := ""
 	poll.Until(t, limit, "the address is printed", func(context.Context) error {
-		if address = addressed.FindString(p.Stdout()); address == "" {
-			return fmt.Errorf("stdout: %s, stderr: %s", p.Stdout(), p.Stderr())
+		text, err := os.ReadFile(screen.Name())
+		if address = addressed.FindString(string(text)); err == nil && address == "" {
+			err = fmt.Errorf("stdout: %s", text)
 		}
-		return nil
+		return err
 	})
 	return address, p
 }
