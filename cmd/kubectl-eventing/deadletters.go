@@ -346,7 +346,7 @@ func writeLetter(a *app, c *connection, l *contract.Shown, payload bool) error {
 	lines := frame.Wrap(fmt.Sprintf("Dead letter %d of Subscription %s/%s: %s.", l.Sequence, l.Namespace, l.Subscription, why(&l.Letter)), a.width())
 	for _, row := range [][2]string{
 		{"ID", l.ID}, {"Source", l.Source}, {"Type", l.Type}, {"Sink", l.Sink},
-		{"Tries", strconv.FormatUint(l.Tries, 10)}, {"Published", at(l.Published)}, {"First try", at(l.First)}, {"Last try", at(l.Last)}, {"Given up", at(l.Stored)}, {"Data", size(int64(l.Bytes))},
+		{"Tries", strconv.FormatUint(l.Tries, 10)}, {"Published", at(l.Published)}, {"First try", at(l.First)}, {"Last try", at(l.Last)}, {"Given up", at(l.Stored)}, {"Data", wording.Bytes(int64(l.Bytes))},
 	} {
 		lines = append(lines, fmt.Sprintf("  %-10s %s", row[0], dash(row[1])))
 	}

@@ -129,9 +129,9 @@ func statusHead(a *app, o *inspect.Overview) (lines []string) {
 
 // storage is what the stream holds.
 func storage(n *inspect.NATS) string {
-	text := wording.Count(int(n.Messages), "event") + ", " + size(n.Bytes)
+	text := wording.Count(int(n.Messages), "event") + ", " + wording.Bytes(n.Bytes)
 	if n.MaxBytes > 0 {
-		text += fmt.Sprintf(" of %s (%d %%)", size(n.MaxBytes), n.Bytes*100/n.MaxBytes)
+		text += fmt.Sprintf(" of %s (%d %%)", wording.Bytes(n.MaxBytes), n.Bytes*100/n.MaxBytes)
 	}
 	text += fmt.Sprintf("; servers %d/%d", n.Servers, n.Wanted)
 	if n.DeadLetters > 0 {
@@ -214,17 +214,4 @@ func age(t *metav1.Time) string {
 		return "-"
 	}
 	return duration.HumanDuration(max(0, now().Sub(t.Time)))
-}
-
-// size is a number of bytes for people.
-func size(bytes int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	n, unit := float64(bytes), 0
-	for n >= 1024 && unit < len(units)-1 {
-		n, unit = n/1024, unit+1
-	}
-	if n >= 10 || unit == 0 {
-		return fmt.Sprintf("%.0f %s", n, units[unit])
-	}
-	return fmt.Sprintf("%.1f %s", n, units[unit])
 }

@@ -2,6 +2,7 @@
 package wording
 
 import (
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -47,4 +48,17 @@ func CommandLine(words ...string) string {
 		quoted[i] = ShellQuote(word)
 	}
 	return strings.Join(quoted, " ")
+}
+
+// Bytes is a number of bytes for people: "12 MiB".
+func Bytes(bytes int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	n, unit := float64(bytes), 0
+	for n >= 1024 && unit < len(units)-1 {
+		n, unit = n/1024, unit+1
+	}
+	if n >= 10 || unit == 0 {
+		return fmt.Sprintf("%.0f %s", n, units[unit])
+	}
+	return fmt.Sprintf("%.1f %s", n, units[unit])
 }

@@ -12,8 +12,10 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -34,6 +36,9 @@ const (
 	authorityLifetime = time.Minute
 	// certificateLifetime is longer than any process lives.
 	certificateLifetime = 10 * 365 * 24 * time.Hour
+
+	headerTimeout = 10 * time.Second
+	endTimeout    = 5 * time.Second
 )
 
 // Access finds out who asks, and what that person may do, as the API server does.
@@ -187,4 +192,21 @@ func NewIdentity(program string) (*Identity, error) {
 // handshake.
 func (i *Identity) TLS() *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{i.certificate}, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS13}
+}
+
+// Serve serves with the certificate until the context ends, and then for as long as requests need,
+// at most five seconds. The server has all but what a connection needs.
+func (i *Identity) Serve(ctx context.Context, server *http.Server, listener net.Listener) error {
+	server.TLSConfig, server.ReadHeaderTimeout = i.TLS(), headerTimeout
+	server.BaseContext = func(net.Listener) context.Context { return ctx }
+	stop := context.AfterFunc(ctx, func() {
+		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		_ = server.Shutdown(limit)
+	})
+	defer stop()
+	if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }

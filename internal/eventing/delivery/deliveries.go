@@ -243,31 +243,6 @@ func (d *Deliveries) Waiting(subscription types.NamespacedName, unanswered int) 
 	}
 }
 
-// Health is what came of the last deliveries of a Subscription.
-type Health struct {
-	// Known is false if there was none.
-	Known bool
-	// Problem says why the sink does not take events; "" if it does. It does not change with each
-	// event.
-	Problem string
-	// Since is when the sink began not to take events, and Next when it is asked again; zero if
-	// that is not known.
-	Since, Next time.Time
-	// Blocking is the event that keeps later ones from being sent, with MaxInFlight 1.
-	Blocking Blocking
-	// Letter is when an event became a dead letter, to a minute; zero if none did.
-	Letter time.Time
-	// Again, if not 0, is when to ask again: the sink takes events, but it refused some a moment
-	// ago.
-	Again time.Duration
-}
-
-// Blocking is an event that the sink refuses, and since when. Without an ID there is none.
-type Blocking struct {
-	ID    string
-	Since time.Time
-}
-
 func (d *Deliveries) worker(subscription types.NamespacedName) *worker {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -193,7 +193,7 @@ func (w *worker) next() {
 	var gone, leave []waiting
 	w.mu.Lock()
 	now, ended := time.Now(), w.ended()
-	left, short, live := w.queue[:0], false, w.Live()
+	left, short, live := w.queue[:0], false, len(w.queue) > 0 && w.Live()
 	for _, e := range w.queue {
 		v := waits
 		switch {

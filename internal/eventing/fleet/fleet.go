@@ -63,7 +63,7 @@ type Fleet struct {
 	// open are Subscriptions that others know to have events here.
 	open map[types.NamespacedName]bool
 	// waited are those that the others were told of as ones with events that wait.
-	waited map[string]bool
+	waited map[types.NamespacedName]bool
 	// watching are the events that this process tells somebody of, by the id of the watch, and
 	// watched those that somebody asks for here.
 	watching map[string]func()
@@ -82,7 +82,7 @@ func New(log *zap.Logger, changed func(types.NamespacedName, time.Duration)) *Fl
 	return &Fleet{
 		log: log, changed: changed, lost: time.Now(),
 		others: map[string]map[types.NamespacedName]sighting{}, floors: map[types.NamespacedName]uint64{}, complete: map[types.NamespacedName]time.Time{},
-		failing: map[types.NamespacedName]bool{}, open: map[types.NamespacedName]bool{}, waited: map[string]bool{}, watching: map[string]func(){}, watched: map[string]chan contract.Delivery{},
+		failing: map[types.NamespacedName]bool{}, open: map[types.NamespacedName]bool{}, waited: map[types.NamespacedName]bool{}, watching: map[string]func(){}, watched: map[string]chan contract.Delivery{},
 	}
 }
 
@@ -188,15 +188,22 @@ func (f *Fleet) Health(key types.NamespacedName) health.Health {
 	is := f.judge(key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.failing[key] = fails(is); !fails(is) {
-		delete(f.failing, key)
-	}
+	mark(f.failing, key, fails(is))
 	return is
 }
 
 func (f *Fleet) judge(key types.NamespacedName) health.Health {
 	all, _ := f.seen(key)
 	return all.Health.At(time.Now())
+}
+
+// mark lets a Subscription be in a set, or not.
+func mark(set map[types.NamespacedName]bool, key types.NamespacedName, in bool) {
+	if in {
+		set[key] = true
+	} else {
+		delete(set, key)
+	}
 }
 
 func fails(h health.Health) bool { return h.Problem != "" && h.Again == 0 }
@@ -291,9 +298,7 @@ func (f *Fleet) report() {
 			continue
 		}
 		f.mu.Lock()
-		if f.open[key] = seen.Known > 0; seen.Known == 0 {
-			delete(f.open, key)
-		}
+		mark(f.open, key, seen.Known > 0)
 		f.mu.Unlock()
 		all = append(all, reportOf(key, seen, settingsHash(settings), now))
 	}
@@ -328,16 +333,13 @@ func (f *Fleet) listen() {
 
 // reported takes what another process has seen.
 func (f *Fleet) reported(from string, content []byte) error {
-	if from == f.peers.Self() {
-		return nil
-	}
 	var all []sinkReport
 	if err := json.Unmarshal(content, &all); err != nil {
 		return err
 	}
 	now := time.Now()
 	for i := range all {
-		key, is := all[i].key(), all[i].sighting(now)
+		key, is := all[i].Subscription, all[i].sighting(now)
 		f.mu.Lock()
 		of := f.others[from]
 		if of == nil {
@@ -358,9 +360,9 @@ func (f *Fleet) reported(from string, content []byte) error {
 // waitingReport is what NATS says of a Subscription: how many events were sent and not taken, and
 // up to where all were taken.
 type waitingReport struct {
-	Subscription string `json:"subscription"`
-	Unanswered   int    `json:"unanswered"`
-	Floor        uint64 `json:"floor"`
+	Subscription types.NamespacedName `json:"subscription"`
+	Unanswered   int                  `json:"unanswered"`
+	Floor        uint64               `json:"floor"`
 }
 
 // Waiting is what NATS says of all Subscriptions.
@@ -368,7 +370,7 @@ type Waiting struct{ all []waitingReport }
 
 // Add adds what NATS says of one.
 func (w *Waiting) Add(key types.NamespacedName, info *jetstream.ConsumerInfo) {
-	w.all = append(w.all, waitingReport{key.String(), info.NumAckPending, info.AckFloor.Stream})
+	w.all = append(w.all, waitingReport{key, info.NumAckPending, info.AckFloor.Stream})
 }
 
 // TellWaiting tells the others of the Subscriptions whose events wait, and of those whose did the
@@ -383,9 +385,7 @@ func (f *Fleet) TellWaiting(w *Waiting) {
 		if r.Unanswered > 0 || f.waited[r.Subscription] {
 			some = append(some, r)
 		}
-		if f.waited[r.Subscription] = r.Unanswered > 0; r.Unanswered == 0 {
-			delete(f.waited, r.Subscription)
-		}
+		mark(f.waited, r.Subscription, r.Unanswered > 0)
 	}
 	f.mu.Unlock()
 	for part := range slices.Chunk(some, reportsAMessage) {
@@ -393,25 +393,16 @@ func (f *Fleet) TellWaiting(w *Waiting) {
 	}
 }
 
-func (f *Fleet) waiting(from string, content []byte) error {
-	if from == f.peers.Self() {
-		return nil
-	}
+func (f *Fleet) waiting(_ string, content []byte) error {
 	var all []waitingReport
 	if err := json.Unmarshal(content, &all); err != nil {
 		return err
 	}
 	for _, w := range all {
-		key := keyOf(w.Subscription)
 		f.mu.Lock()
-		f.floors[key] = w.Floor
+		f.floors[w.Subscription] = w.Floor
 		f.mu.Unlock()
-		f.deliveries.Waiting(key, w.Unanswered)
+		f.deliveries.Waiting(w.Subscription, w.Unanswered)
 	}
 	return nil
-}
-
-func keyOf(text string) types.NamespacedName {
-	namespace, name, _ := strings.Cut(text, "/")
-	return types.NamespacedName{Namespace: namespace, Name: name}
 }

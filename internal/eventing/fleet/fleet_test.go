@@ -76,7 +76,7 @@ func TestSinkReport(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := report.sighting(began); report.key() != orders || got.settings != 17 || !cmp.Equal(got.seen, is) {
+		if got := report.sighting(began); report.Subscription != orders || got.settings != 17 || !cmp.Equal(got.seen, is) {
 			t.Errorf("%s\n%s", raw, cmp.Diff(is, got.seen))
 		}
 		later := began.Add(time.Hour)

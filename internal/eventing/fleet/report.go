@@ -12,20 +12,20 @@ import (
 // sinkReport is a sighting on its way. Times are milliseconds before it was sent, since clocks
 // differ; nil is no time.
 type sinkReport struct {
-	Subscription  string `json:"subscription"`
-	Settings      uint32 `json:"settings"`
-	Taken         *int64 `json:"taken,omitempty"`
-	Failed        *int64 `json:"failed,omitempty"`
-	Since         *int64 `json:"since,omitempty"`
-	Next          *int64 `json:"next,omitempty"`
-	Problem       string `json:"problem,omitempty"`
-	Blocking      string `json:"blocking,omitempty"`
-	BlockingSince *int64 `json:"blockingSince,omitempty"`
-	Blocked       *int64 `json:"blocked,omitempty"`
-	Letter        *int64 `json:"letter,omitempty"`
-	Known         int64  `json:"known,omitempty"`
-	Repeating     int64  `json:"repeating,omitempty"`
-	Oldest        *int64 `json:"oldest,omitempty"`
+	Subscription  types.NamespacedName `json:"subscription"`
+	Settings      uint32               `json:"settings"`
+	Taken         *int64               `json:"taken,omitempty"`
+	Failed        *int64               `json:"failed,omitempty"`
+	Since         *int64               `json:"since,omitempty"`
+	Next          *int64               `json:"next,omitempty"`
+	Problem       string               `json:"problem,omitempty"`
+	Blocking      string               `json:"blocking,omitempty"`
+	BlockingSince *int64               `json:"blockingSince,omitempty"`
+	Blocked       *int64               `json:"blocked,omitempty"`
+	Letter        *int64               `json:"letter,omitempty"`
+	Known         int64                `json:"known,omitempty"`
+	Repeating     int64                `json:"repeating,omitempty"`
+	Oldest        *int64               `json:"oldest,omitempty"`
 }
 
 func reportOf(key types.NamespacedName, s delivery.Seen, settings uint32, now time.Time) sinkReport {
@@ -38,14 +38,12 @@ func reportOf(key types.NamespacedName, s delivery.Seen, settings uint32, now ti
 	}
 	h := s.Health
 	return sinkReport{
-		Subscription: key.String(), Settings: settings,
+		Subscription: key, Settings: settings,
 		Taken: ago(h.Taken), Failed: ago(h.Failed), Since: ago(h.Since), Next: ago(h.Next), Problem: h.Problem,
 		Blocking: h.Blocking.ID, BlockingSince: ago(h.Blocking.Since), Blocked: ago(h.Blocked), Letter: ago(h.Letter),
 		Known: s.Known, Repeating: s.Repeating, Oldest: ago(s.Oldest),
 	}
 }
-
-func (r *sinkReport) key() types.NamespacedName { return keyOf(r.Subscription) }
 
 func (r *sinkReport) sighting(now time.Time) sighting {
 	at := func(ago *int64) (at time.Time) {

@@ -315,13 +315,10 @@ func (f *Follower) Tell(ctx context.Context, s *eventingv1alpha2.Subscription) (
 
 // outdated is told by the leader what a Subscription is now. When it returns, nothing is sent any
 // more by what it was before.
-func (f *Follower) outdated(from string, content []byte) {
+func (f *Follower) outdated(_ string, content []byte) {
 	var now specRequest
 	if err := json.Unmarshal(content, &now); err != nil {
 		f.Log.Warn("another controller said something that is not understood", zap.Error(err))
-		return
-	}
-	if from == f.Peers.Self() {
 		return
 	}
 	key := now.Subscription

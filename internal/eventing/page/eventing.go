@@ -64,7 +64,7 @@ func eventingOf(e *inspect.Eventing, now time.Time) eventingView {
 		if n.MaxBytes > 0 {
 			percent = 100 * float64(n.Bytes) / float64(n.MaxBytes)
 		}
-		of.Stream = fillOf(percent, fmt.Sprintf("of the stream: %s, %s of %s", wording.Count(int(n.Messages), "event"), size(n.Bytes), size(n.MaxBytes)))
+		of.Stream = fillOf(percent, fmt.Sprintf("of the stream: %s, %s of %s", wording.Count(int(n.Messages), "event"), wording.Bytes(n.Bytes), wording.Bytes(n.MaxBytes)))
 		of.Servers = fmt.Sprintf("%d of %d ready, storage %s", n.Servers, n.Wanted, n.Storage)
 		of.DeadLetters = number(n.DeadLetters)
 		if n.DeadLetters > 0 {
@@ -102,17 +102,4 @@ func fillOf(percent float64, of string) *fill {
 		f.Class = bad.class
 	}
 	return f
-}
-
-// size is a number of bytes for people.
-func size(bytes int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	n, unit := float64(bytes), 0
-	for n >= 1024 && unit < len(units)-1 {
-		n, unit = n/1024, unit+1
-	}
-	if n >= 10 || unit == 0 {
-		return fmt.Sprintf("%.0f %s", n, units[unit])
-	}
-	return fmt.Sprintf("%.1f %s", n, units[unit])
 }

@@ -22,12 +22,10 @@ import (
 const (
 	// readEvery is how old what was read may be: however many people look, the cluster is read
 	// no more often.
-	readEvery     = 2 * time.Second
-	readTimeout   = 30 * time.Second
-	headerTimeout = 10 * time.Second
-	writeTimeout  = 2 * time.Minute
-	endTimeout    = 5 * time.Second
-	mostHave      = 1000
+	readEvery    = 2 * time.Second
+	readTimeout  = 30 * time.Second
+	writeTimeout = 2 * time.Minute
+	mostHave     = 1000
 )
 
 // Server serves the page:
@@ -167,18 +165,8 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 // Serve serves until the context ends.
 func (s *Server) Serve(ctx context.Context, listener net.Listener, i *access.Identity) error {
 	server := &http.Server{
-		Handler: s.Handler(), TLSConfig: i.TLS(), ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    slog.NewLogLogger(logr.ToSlogHandler(s.Log), slog.LevelDebug), // handshakes that a client has ended
+		Handler: s.Handler(), WriteTimeout: writeTimeout,
+		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.Log), slog.LevelDebug), // handshakes that a client has ended
 	}
-	stop := context.AfterFunc(ctx, func() {
-		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-		defer cancel()
-		_ = server.Shutdown(limit)
-	})
-	defer stop()
-	if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return i.Serve(ctx, server, listener)
 }

@@ -111,8 +111,8 @@ func New(o Options) *Peers {
 }
 
 // On lets a function be called for what others tell or ask about something: an answer is sent when
-// it has returned. It must not wait for Peers. from is the run of the other process, or of this
-// one: who tells hears it, too. It is called before Use.
+// it has returned. It must not wait for Peers. from is the run of the other process. It is called
+// before Use.
 func (p *Peers) On(about string, do func(from string, content []byte)) { p.about[about] = do }
 
 // Use takes another connection; the one before is forgotten.
@@ -308,7 +308,7 @@ func (p *Peers) Members() []string {
 	return all
 }
 
-// Tell tells all processes about something, with this one. Nobody says whether they have heard it.
+// Tell tells all others about something. Nobody says whether they have heard it.
 func (p *Peers) Tell(about string, content any) error {
 	raw, err := json.Marshal(content)
 	if err == nil {
@@ -365,10 +365,13 @@ func (p *Peers) Ask(ctx context.Context, about string, content any) (missing []s
 }
 
 func (p *Peers) told(m *message, subject string) {
+	if m.Run == p.run {
+		return
+	}
 	if do := p.about[subject[len(aboutSubject):]]; do != nil {
 		do(m.Run, m.Content)
 	}
-	if m.Question != "" && m.Run != p.run {
+	if m.Question != "" {
 		p.send(answerSubject, &message{Question: m.Question})
 	}
 }

@@ -91,19 +91,7 @@ func benchDelivery(t *testing.T, subscribers, pairs, events int) {
 	}
 	r := newRig(t, true)
 	sink := startCounter(t)
-	_, port, _ := net.SplitHostPort(sink.Listener.Addr().String())
-	for i := range subscribers {
-		// Without it, the status would say so until the first event is taken, and its change would
-		// be measured, too.
-		service := object(t, fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: s%d}, spec: {clusterIP: None, ports: [{port: %s}]}}", i, port))
-		if _, err := r.client.Resource(corev1.SchemeGroupVersion.WithResource("services")).Namespace(r.namespace).Create(t.Context(), service, strict); err != nil {
-			t.Fatal(err)
-		}
-		s := object(t, fmt.Sprintf("{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: s%d}, spec: {sink: 'http://s%d.%s.svc.cluster.local:%s/', source: commerce, types: [t%d.v1]}}", i, i, r.namespace, port, i))
-		if _, err := r.client.Resource(subscriptions).Namespace(r.namespace).Create(t.Context(), s, strict); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r.subscribeMany(t, subscribers, sink)
 	create := r.controller("pod-1", "--lease-duration=1s")
 	var consumers []string
 	for i := range subscribers {
@@ -153,6 +141,25 @@ func benchDelivery(t *testing.T, subscribers, pairs, events int) {
 	slices.Sort(ratios)
 	t.Logf("%d Subscriptions: controller / bare loop: median %.2f (%.2f … %.2f)", subscribers, ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1])
 	r.clear()
+}
+
+// subscribeMany creates so many Subscriptions, each to a type of its own, with one sink and a
+// Service each.
+func (r *rig) subscribeMany(t *testing.T, n int, sink *counter) {
+	t.Helper()
+	_, port, _ := net.SplitHostPort(sink.Listener.Addr().String())
+	for i := range n {
+		// Without it, the status would say so until the first event is taken, and its change would
+		// be measured, too.
+		service := object(t, fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: s%d}, spec: {clusterIP: None, ports: [{port: %s}]}}", i, port))
+		if _, err := r.client.Resource(corev1.SchemeGroupVersion.WithResource("services")).Namespace(r.namespace).Create(t.Context(), service, strict); err != nil {
+			t.Fatal(err)
+		}
+		s := object(t, fmt.Sprintf("{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: s%d}, spec: {sink: 'http://s%d.%s.svc.cluster.local:%s/', source: commerce, types: [t%d.v1]}}", i, i, r.namespace, port, i))
+		if _, err := r.client.Resource(subscriptions).Namespace(r.namespace).Create(t.Context(), s, strict); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // fill publishes events to all types in turns, many at a time.

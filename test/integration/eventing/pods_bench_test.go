@@ -5,15 +5,12 @@ package eventing_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/process"
@@ -57,17 +54,7 @@ func TestBenchPods(t *testing.T) {
 	const subscribers, part = 20, 0.25
 	r := newRig(t, true)
 	sink := startCounter(t)
-	_, port, _ := net.SplitHostPort(sink.Listener.Addr().String())
-	for i := range subscribers {
-		service := object(t, fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: s%d}, spec: {clusterIP: None, ports: [{port: %s}]}}", i, port))
-		if _, err := r.client.Resource(corev1.SchemeGroupVersion.WithResource("services")).Namespace(r.namespace).Create(t.Context(), service, strict); err != nil {
-			t.Fatal(err)
-		}
-		s := object(t, fmt.Sprintf("{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: s%d}, spec: {sink: 'http://s%d.%s.svc.cluster.local:%s/', source: commerce, types: [t%d.v1]}}", i, i, r.namespace, port, i))
-		if _, err := r.client.Resource(subscriptions).Namespace(r.namespace).Create(t.Context(), s, strict); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r.subscribeMany(t, subscribers, sink)
 	first := r.controller("pod-0", "--lease-duration=1s")
 	for i := range subscribers {
 		r.await(fmt.Sprintf("s%d", i), "ready", ready)

@@ -42,9 +42,7 @@ const (
 	atOnce = 4
 	// mostBody bounds a request, and mostSequences the dead letters that it names.
 	mostBody, mostSequences = 256 << 10, 10_000
-	headerTimeout           = 10 * time.Second
 	longestWatch            = 10 * time.Minute
-	endTimeout              = 5 * time.Second
 )
 
 // Deliverer sends events to the sinks of Subscriptions: delivery.Deliveries.
@@ -442,17 +440,8 @@ func (s *Server) Run(ctx context.Context, address string, i *access.Identity) er
 
 func (s *Server) serve(ctx context.Context, listener net.Listener, i *access.Identity) error {
 	server := &http.Server{
-		Handler: s.handler(), TLSConfig: i.TLS(), ReadHeaderTimeout: headerTimeout, BaseContext: func(net.Listener) context.Context { return ctx },
+		Handler:  s.handler(),
 		ErrorLog: zap.NewStdLog(s.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
 	}
-	stop := context.AfterFunc(ctx, func() {
-		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-		defer cancel()
-		_ = server.Shutdown(limit)
-	})
-	defer stop()
-	if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return i.Serve(ctx, server, listener)
 }
