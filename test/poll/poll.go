@@ -14,9 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// interval is the pause between two questions. It is short: each asks a server of
-// this machine, and a test waits for the answer.
-const interval = 20 * time.Millisecond
+// The pause between two questions is short at first, as a test waits for the answer. It grows with
+// the wait, to a fiftieth of it: some tests wait for minutes, and questions that are asked 50 times
+// a second were half of what the API servers of all tests had to do.
+const (
+	shortest = 20 * time.Millisecond
+	longest  = 250 * time.Millisecond
+)
 
 // patience is the least time that one question may take.
 const patience = 5 * time.Second
@@ -37,7 +41,10 @@ func Until(t testing.TB, limit time.Duration, what string, holds func(ctx contex
 func For(ctx context.Context, limit time.Duration, what string, holds func(ctx context.Context) error) error {
 	var last, stopped error
 	began := time.Now()
-	err := wait.PollUntilContextTimeout(ctx, interval, limit, true, func(ctx context.Context) (bool, error) {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	pause := wait.DelayFunc(func() time.Duration { return min(max(time.Since(began)/50, shortest), longest) })
+	err := pause.Until(limited, true, false, func(ctx context.Context) (bool, error) {
 		question, cancel := context.WithTimeout(ctx, max(limit/4, patience))
 		defer cancel()
 		now := holds(question)

@@ -25,7 +25,7 @@ func TestFor(t *testing.T) {
 		want    []string
 	}{
 		"AtOnce":    {reason: "what holds already is not waited for", answers: []error{nil}, asked: 1},
-		"Later":     {reason: "it is asked again", answers: []error{errDown, errDown, nil}, asked: 3, took: 2 * interval},
+		"Later":     {reason: "it is asked again", answers: []error{errDown, errDown, nil}, asked: 3, took: 2 * shortest},
 		"Never":     {reason: "the failure names what was awaited, and the last state", answers: []error{errDown, errors.New("2 of 3 pods")}, took: time.Second, want: []string{"three pods", "not so after 1s", "last state: 2 of 3 pods"}},
 		"Stopped":   {reason: "what cannot come true is not waited for", answers: []error{Stop(errDown)}, asked: 1, want: []string{"three pods", "cannot become so", "the server is down"}},
 		"Cancelled": {reason: "whoever waits may give up before the limit", answers: []error{errDown}, cancel: 500 * time.Millisecond, took: 500 * time.Millisecond, want: []string{"three pods", "context canceled", "the server is down"}},
