@@ -28,13 +28,13 @@ type victim struct {
 	survived func(t *testing.T, out outcome)
 }
 
-// everyWrite kills the process after its first write, then after its second, and so on, until it
-// makes no more; or before its first, and each sampled one after that.
+// everyWrite kills the process at its first write, and at each sampled one after that, until it makes
+// no more.
 func (s *Subject) everyWrite(t *testing.T, v victim) {
 	t.Helper()
-	failures, step := 0, 1
+	failures, step := 0, sampledAfter
 	if v.when == faultproxy.Before {
-		step = sampled
+		step = sampledBefore
 	}
 	for n := 1; n <= killLimit; n += step {
 		ran, survived := false, false
@@ -56,7 +56,7 @@ func (s *Subject) everyWrite(t *testing.T, v victim) {
 		case survived && n == 1:
 			t.Fatalf("%s %s made no write at all", s.Name, v.command)
 		case survived:
-			t.Logf("%s %s makes %d writes at most", s.Name, v.command, n-1)
+			t.Logf("%s %s makes fewer than %d writes", s.Name, v.command, n)
 			return
 		case n+step > killLimit && ran:
 			t.Fatalf("%s %s makes more than %d writes", s.Name, v.command, killLimit)
@@ -94,9 +94,8 @@ func sides(t *testing.T, f func(t *testing.T, when faultproxy.When)) {
 	}
 }
 
-// KillForward kills a run after each of its writes, and before each sampled one, and runs the job
-// again: the migration must be finished then, and the whole cluster be the same
-// as after a run that nobody disturbed.
+// KillForward kills a run after and before its sampled writes, and runs the job again: the migration
+// must be finished then, and the whole cluster be the same as after a run that nobody disturbed.
 func KillForward(t *testing.T, subject Subject) {
 	s := subject.killed(t)
 	s.reset(t)
@@ -128,8 +127,8 @@ func KillForward(t *testing.T, subject Subject) {
 	})
 }
 
-// KillRollback kills a run that fails, after each write, and before each sampled one, of its way
-// forward and of its way back. The next run must leave the cluster as it was
+// KillRollback kills a run that fails, after and before the sampled writes of its way forward and of
+// its way back. The next run must leave the cluster as it was
 // before the first if the fault is still there, and finish the migration if it
 // is not.
 func KillRollback(t *testing.T, subject Subject) {
@@ -171,8 +170,8 @@ func KillRollback(t *testing.T, subject Subject) {
 	})
 }
 
-// KillUndo kills an undo after each of its writes, and before each sampled one, and undoes again:
-// the cluster must be as it was before the run.
+// KillUndo kills an undo after and before its sampled writes, and undoes again: the cluster must be
+// as it was before the run.
 func KillUndo(t *testing.T, subject Subject) {
 	s := subject.killed(t)
 	before := s.before(t)

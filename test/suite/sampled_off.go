@@ -2,5 +2,5 @@
 
 package suite
 
-// sampled: see sampled_on.go.
-const sampled = 1
+// See sampled_on.go.
+const sampledAfter, sampledBefore = 1, 1

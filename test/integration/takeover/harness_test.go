@@ -216,8 +216,8 @@ func (s *site) clean() {
 	_ = s.core.StorageV1().StorageClasses().Delete(ctx, "standard", metav1.DeleteOptions{})
 }
 
-// follow keeps the addresses of the ready pods behind Kyma's Service, as kube-proxy does, and as
-// late.
+// follow keeps the addresses of the ready pods behind Kyma's Service, as kube-proxy does, and not
+// sooner.
 func (s *site) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		var all []string
@@ -237,7 +237,7 @@ func (s *site) follow(ctx context.Context) {
 		if s.kyma.Running() > 0 && len(s.pods.At(eventingpods.Controller, 8080)) > 0 {
 			s.both.Add(1)
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(200 * time.Millisecond)
 	}
 }
 

@@ -135,7 +135,7 @@ func TestKilled(t *testing.T) {
 		stride = 1
 	}
 	s := newSite(t, n)
-	l := s.publish(n, 2, 20*time.Millisecond)
+	l := s.publish(n, 2, 50*time.Millisecond)
 	for _, to := range []takeover.Direction{takeover.Over, takeover.Back} {
 		began := time.Now()
 		kills := s.way(to, stride)
@@ -157,7 +157,7 @@ func TestTurnsRound(t *testing.T) {
 	}
 	const n = 2
 	s := newSite(t, n)
-	l := s.publish(n, 2, 20*time.Millisecond)
+	l := s.publish(n, 2, 50*time.Millisecond)
 	for _, steps := range []int{3, 5, 7, 9} {
 		for done := 0; done < steps; {
 			switch report, _, _ := s.process(takeover.Over, 0, false); report.Result {

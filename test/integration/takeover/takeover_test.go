@@ -20,7 +20,7 @@ import (
 func TestOverAndBack(t *testing.T) {
 	const n = 3
 	s := newSite(t, n)
-	l := s.publish(n, 4, 20*time.Millisecond)
+	l := s.publish(n, 4, 80*time.Millisecond)
 	if code, out, _ := s.takeOver("plan"); code != 0 {
 		t.Fatalf("plan: exit code %d\n%s", code, out)
 	} else {
