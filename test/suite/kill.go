@@ -28,8 +28,8 @@ type victim struct {
 	survived func(t *testing.T, out outcome)
 }
 
-// everyWrite kills the process at its first write, and at each sampled one after that, until it makes
-// no more.
+// everyWrite kills the process at its first write, and at each sampled one after that, until it
+// makes no more.
 func (s *Subject) everyWrite(t *testing.T, v victim) {
 	t.Helper()
 	failures, step := 0, sampledAfter
@@ -94,8 +94,9 @@ func sides(t *testing.T, f func(t *testing.T, when faultproxy.When)) {
 	}
 }
 
-// KillForward kills a run after and before its sampled writes, and runs the job again: the migration
-// must be finished then, and the whole cluster be the same as after a run that nobody disturbed.
+// KillForward kills a run after and before its sampled writes, and runs the job again: the
+// migration must be finished then, and the whole cluster be the same as after a run that nobody
+// disturbed.
 func KillForward(t *testing.T, subject Subject) {
 	s := subject.killed(t)
 	s.reset(t)
@@ -127,8 +128,8 @@ func KillForward(t *testing.T, subject Subject) {
 	})
 }
 
-// KillRollback kills a run that fails, after and before the sampled writes of its way forward and of
-// its way back. The next run must leave the cluster as it was
+// KillRollback kills a run that fails, after and before the sampled writes of its way forward and
+// of its way back. The next run must leave the cluster as it was
 // before the first if the fault is still there, and finish the migration if it
 // is not.
 func KillRollback(t *testing.T, subject Subject) {
