@@ -48,8 +48,9 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 	go test -short ./pkg/engine/... # some of them with the clock of testing/synctest, and without the race detector
 	@status=0; \
 	($(PROCESSTEST) -timeout 25m $(PROCESSES) $(PLAIN)) & processes=$$!; \
-	$(GOTEST) -p 1 -vet=off -timeout 25m $(LONGEST) || status=$$?; \
-	$(GOTEST) -p 2 -vet=off -timeout 25m $$(go list ./... | grep -vxF -f <(go list $(PROCESSES) $(PLAIN) $(LONGEST))) || status=$$?; \
+	$(PROCESSTEST) -p 1 -timeout 25m $(LONGEST) || status=$$?; \
+	$(GOTEST) -p 2 -vet=off -timeout 25m ./test/integration/jobmanager ./test/model \
+	  $$(go list ./... | grep -vxF -f <(go list $(PROCESSES) $(PLAIN) $(LONGEST) ./test/integration/jobmanager ./test/model)) || status=$$?; \
 	wait $$processes || status=$$?; exit $$status
 	$(MODEL) -timeout 10m -run "^(TestModelSchedules|TestLimitsAreNoPermissions|TestMarksOfAFullJournal|TestKilledBetweenParts|TestDemo)$$" ./test/model ./test/demo
 
@@ -60,11 +61,12 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 # of all packages run at once: one alone keeps two processors busy for three quarters of its time. Of
 # the short ones two run at once: these here have mostly ended then. Vet is in make verify. Those of
 # release compress, and build/modulepack, decide, eventing's chart and internal compile rules, play
-# schedules and read all sources, which takes up to ten times as long with the race detector.
+# schedules and read all sources, which takes up to ten times as long with the race detector. LONGEST
+# are beside the others of PROCESSES, one at a time.
 PROCESSTEST := EVENTMESH_TEST_RACE=programs go test -p 2 -vet=off
-PROCESSES := ./test/integration/eventingmanager ./test/integration/takeover ./test/integration/eventbus ./internal ./internal/eventing/chart ./internal/eventing/decide ./build/release ./test/module ./build/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing ./test/guide
+PROCESSES := ./test/integration/eventingmanager ./test/integration/takeover ./test/integration/eventbus ./internal ./internal/eventing/chart ./internal/eventing/decide ./build/release ./test/module ./build/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing ./test/guide ./test/newjob
 PLAIN := ./build/applicationoverlay ./build/generate ./build/licenses ./build/sizes ./charts/eventing-manager ./internal/eventing/backend ./internal/eventing/dependency ./internal/eventing/drift ./internal/eventing/guide ./internal/eventing/inspect ./internal/eventing/plan ./internal/eventing/stored ./internal/eventing/takeover ./internal/eventservice/legacy ./internal/eventservice/publish ./internal/flowpage ./internal/migration/check ./internal/migration/diagnose ./internal/migration/eventmap ./internal/migration/jobs/growpvc ./internal/migration/jobs/trigger/route ./internal/migration/kyma ./internal/migration/kyma/eventpath ./internal/migration/registry ./internal/migration/runbook ./internal/natsutil ./internal/redact ./pkg/engine/internal/patch
-LONGEST := ./test/integration/eventing ./test/integration/jobmanager ./test/model ./test/eventservice
+LONGEST := ./test/integration/eventing ./test/eventservice
 
 ##@ The migration: docs/migration
 .PHONY: demo

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -142,10 +143,22 @@ func render(t *testing.T, h *helm.Helm, args ...string) *rendering {
 	return read(t, out)
 }
 
+// template renders the chart of the hooks. The same values give the same text: many tests look at
+// one rendering, and Helm takes a third of a second for it. What is in files is always rendered.
 func template(t *testing.T, h *helm.Helm, args ...string) (string, error) {
 	t.Helper()
-	return h.Template(t.Context(), "core", hooksChart, append([]string{"--namespace", systemNS, "--kube-version", modern, "--set", "image.allowDevel=true"}, args...)...)
+	render := func() (string, error) {
+		return h.Template(context.WithoutCancel(t.Context()), "core", hooksChart, append([]string{"--namespace", systemNS, "--kube-version", modern, "--set", "image.allowDevel=true"}, args...)...)
+	}
+	if slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(arg, "/") }) {
+		return render()
+	}
+	known, _ := renderings.LoadOrStore(fmt.Sprintf("%d %q", h.Major, args), sync.OnceValues(render))
+	return known.(func() (string, error))()
 }
+
+// renderings are those of template, by the version of Helm and its arguments.
+var renderings sync.Map
 
 // refused checks that the chart is not rendered, for the reason.
 func refused(t *testing.T, h *helm.Helm, reason string, args ...string) {
