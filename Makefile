@@ -241,8 +241,8 @@ e2e: ## Jobs in pods, with the real Knative Eventing; needs root (E2E=auto: skip
 	  echo "e2e: $$why" >&2; exit 1; \
 	fi; \
 	go -C test/kubernetes/build run . build --knative; \
-	go test -v -p 1 -parallel 6 -tags e2e -count 1 -timeout 50m ./test/e2e/... && \
-	go test -v -p 1 -tags e2e -count 1 -timeout 20m -run '^TestKnative' ./test/integration/eventing
+	go test -v -p 1 -parallel 6 -vet=off -tags e2e -count 1 -timeout 50m ./test/e2e/... && \
+	go test -v -p 1 -vet=off -tags e2e -count 1 -timeout 20m -run '^TestKnative' ./test/integration/eventing
 
 .PHONY: test-slow
 test-slow: cc cluster ## Suites that make test leaves out: too long, or too new for CI

@@ -249,6 +249,11 @@ func (u *upgrade) failing(t *testing.T, component string, before state) {
 		mend()
 	}
 
+	// TestProber kills a hook in the middle, too, and the tests of the charts let Helm give up, on
+	// hooks that are processes.
+	if os.Getenv("E2E") != "all" {
+		return
+	}
 	// A hook that is killed in the middle, and the upgrade once more.
 	u.progress(t, "a hook is killed")
 	u.brokersStop(t)
