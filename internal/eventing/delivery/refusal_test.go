@@ -60,6 +60,31 @@ func TestRefusalIsLogged(t *testing.T) {
 	}
 }
 
+// TestRefusalOfADeadLetter: an event that is given up at once is not said to be sent again.
+func TestRefusalOfADeadLetter(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	d := toSink(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) })
+	d.options.Log, d.options.DeadLetterAfter = zap.New(core), 0
+	js, publish, _ := orderEvents(t, false)
+	store := keeping(t, d, js, 8<<20)
+	if err := d.Set(orders, settings(1), Source{js.Conn(), "s", "c"}); err != nil {
+		t.Fatal(err)
+	}
+	publish(1, "a.b")
+	poll.Until(t, 20*time.Second, "it is a dead letter", func(context.Context) error {
+		if n := len(stored(t, store)); n != 1 || logs.FilterMessageSnippet("did not take an event").Len() == 0 {
+			return fmt.Errorf("%d dead letters", n)
+		}
+		return nil
+	})
+	d.Stop(orders)
+	for _, line := range logs.FilterMessageSnippet("did not take an event").AllUntimed() {
+		if line.Message != "a sink did not take an event, which is a dead letter now" {
+			t.Errorf("the log says %q", line.Message)
+		}
+	}
+}
+
 // TestRefusalOnTheMesh: the same of an event of the mesh, which has no number of tries.
 func TestRefusalOnTheMesh(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)

@@ -372,12 +372,17 @@ func (w *worker) deliver(m *nats.Msg) (later bool) {
 	t, received := w.traces[about.Sequence.Stream], w.busy[m]
 	w.mu.Unlock()
 	w.Watches.tell(w.subscription, w.settings.Sink, header, about.Timestamp, received, posted, about.NumDelivered, o)
+	given := !o.taken() && w.overdue(m, time.Now()) && w.giveUp(m, about, header, o)
 	if o.taken() {
 		w.metrics.Taken(header, about.Timestamp)
 	} else {
-		w.refusals.Say(w.Log, "a sink did not take an event, which is sent again", refused(w.subscription, header, o), zap.Uint64("try", t.tries(about)))
+		next := "which is sent again"
+		if given {
+			next = "which is a dead letter now"
+		}
+		w.refusals.Say(w.Log, "a sink did not take an event, "+next, refused(w.subscription, header, o), zap.Uint64("try", t.tries(about)))
 	}
-	if o.taken() || w.overdue(m, time.Now()) && w.giveUp(m, about, header, o) {
+	if o.taken() || given {
 		w.acknowledge(m)
 		w.finish(about)
 		return false
