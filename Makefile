@@ -49,24 +49,25 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 	@status=0; \
 	($(PROCESSTEST) -timeout 25m $(PROCESSES) $(PLAIN)) & processes=$$!; \
 	$(PROCESSTEST) -p 1 -timeout 25m $(LONGEST) || status=$$?; \
-	$(GOTEST) -p 2 -vet=off -timeout 25m ./test/integration/jobmanager ./test/model \
-	  $$(go list ./... | grep -vxF -f <(go list $(PROCESSES) $(PLAIN) $(LONGEST) ./test/integration/jobmanager ./test/model)) || status=$$?; \
+	$(GOTEST) -p 2 -vet=off -timeout 25m $(RACED) \
+	  $$(go list ./... | grep -vxF -f <(go list $(PROCESSES) $(PLAIN) $(LONGEST) $(RACED))) || status=$$?; \
 	wait $$processes || status=$$?; exit $$status
 	$(MODEL) -timeout 10m -run "^(TestModelSchedules|TestLimitsAreNoPermissions|TestMarksOfAFullJournal|TestKilledBetweenParts|TestDemo)$$" ./test/model ./test/demo
 
 # PROCESSES only start programs, and PLAIN run nothing beside anything else (internal/plain_test.go):
-# in none of them could the race detector find anything, and a test binary with it takes twice as long
-# to link. The programs have it where they are the subject; the tests, whose stand-ins and snapshots
+# the race detector would find nothing of the product there, and its binaries take a fifth longer to
+# link. The programs have it where they are the subject; the tests, whose stand-ins and snapshots
 # would take a third of the time with it, do not: those have tests of their own (decision 0002). Three
 # of all packages run at once: one alone keeps two processors busy for three quarters of its time. Of
 # the short ones two run at once: these here have mostly ended then. Vet is in make verify. Those of
 # release compress, and build/modulepack, decide, eventing's chart and internal compile rules, play
 # schedules and read all sources, which takes up to ten times as long with the race detector. LONGEST
-# are beside the others of PROCESSES, one at a time.
+# are beside the others of PROCESSES, one at a time, and RACED are the longest of the others.
 PROCESSTEST := EVENTMESH_TEST_RACE=programs go test -p 2 -vet=off
 PROCESSES := ./test/integration/eventingmanager ./test/integration/takeover ./test/integration/eventbus ./internal ./internal/eventing/chart ./internal/eventing/decide ./build/release ./test/module ./build/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing ./test/guide ./test/newjob
-PLAIN := ./build/applicationoverlay ./build/generate ./build/licenses ./build/sizes ./charts/eventing-manager ./internal/eventing/backend ./internal/eventing/dependency ./internal/eventing/drift ./internal/eventing/guide ./internal/eventing/inspect ./internal/eventing/plan ./internal/eventing/stored ./internal/eventing/takeover ./internal/eventservice/legacy ./internal/eventservice/publish ./internal/flowpage ./internal/migration/check ./internal/migration/diagnose ./internal/migration/eventmap ./internal/migration/jobs/growpvc ./internal/migration/jobs/trigger/route ./internal/migration/kyma ./internal/migration/kyma/eventpath ./internal/migration/registry ./internal/migration/runbook ./internal/natsutil ./internal/redact ./pkg/engine/internal/patch
+PLAIN := ./build/sizes ./charts/eventing-manager ./internal/eventing/backend ./internal/eventing/guide ./internal/eventing/stored ./internal/eventing/takeover ./internal/eventservice/legacy ./internal/eventservice/publish ./internal/flowpage ./internal/migration/jobs/trigger/route ./internal/migration/kyma ./internal/migration/kyma/eventpath ./internal/natsutil ./internal/redact
 LONGEST := ./test/integration/eventing ./test/eventservice
+RACED := ./test/integration/jobmanager ./test/model
 
 ##@ The migration: docs/migration
 .PHONY: demo

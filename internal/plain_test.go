@@ -19,18 +19,37 @@ var concurrent = []string{"sync", "sync/atomic", "testing/synctest", "net/http/h
 // concurrency returns what in a file runs beside something else, or "".
 func concurrency(file *ast.File) string {
 	for _, spec := range file.Imports {
-		if name, _ := strconv.Unquote(spec.Path.Value); slices.Contains(concurrent, name) {
+		name, _ := strconv.Unquote(spec.Path.Value)
+		if slices.Contains(concurrent, name) {
 			return "imports " + name
 		}
+		// What it is given may be called beside what called it.
+		if dir, ours := strings.CutPrefix(name, module+"/"); ours && starts(dir) {
+			return "imports " + name + ", which has goroutines"
+		}
 	}
+	return goroutine(file)
+}
+
+// starts tells whether a package of this module, without its tests, has goroutines.
+func starts(dir string) bool {
+	files, _ := filepath.Glob(filepath.Join("..", dir, "*.go"))
+	return slices.ContainsFunc(files, func(name string) bool {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		return !strings.HasSuffix(name, "_test.go") && (err != nil || goroutine(file) != "")
+	})
+}
+
+// goroutine returns what in a file is a goroutine, or "".
+func goroutine(file *ast.File) string {
 	found := ""
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.GoStmt:
 			found = "has a go statement"
 		case *ast.SelectorExpr:
-			if n.Sel.Name == "Parallel" {
-				found = "has parallel tests"
+			if n.Sel.Name == "Parallel" || n.Sel.Name == "Go" {
+				found = "calls " + n.Sel.Name
 			}
 		}
 		return found == ""

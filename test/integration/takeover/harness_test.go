@@ -219,7 +219,14 @@ func (s *site) clean() {
 // follow keeps the addresses of the ready pods behind Kyma's Service, as kube-proxy does, and not
 // sooner.
 func (s *site) follow(ctx context.Context) {
-	for ctx.Err() == nil {
+	for i := 0; ctx.Err() == nil; i++ {
+		if s.kyma.Running() > 0 && len(s.pods.At(eventingpods.Controller, 8080)) > 0 {
+			s.both.Add(1)
+		}
+		time.Sleep(50 * time.Millisecond)
+		if i%4 > 0 { // the API server is asked less often
+			continue
+		}
 		var all []string
 		if service, err := s.core.CoreV1().Services(namespace).Get(ctx, publisher, metav1.GetOptions{}); err == nil {
 			list, err := s.core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(service.Spec.Selector).String(), FieldSelector: fields.Everything().String()})
@@ -234,10 +241,6 @@ func (s *site) follow(ctx context.Context) {
 		if ctx.Err() == nil {
 			s.targets.Store(&all)
 		}
-		if s.kyma.Running() > 0 && len(s.pods.At(eventingpods.Controller, 8080)) > 0 {
-			s.both.Add(1)
-		}
-		time.Sleep(200 * time.Millisecond)
 	}
 }
 
