@@ -97,10 +97,10 @@ func TestSinkThatRefuses(t *testing.T) {
 		}
 	}
 	s.alone()
+	s.check(s.client.Resource(eventings).Namespace(namespace).Delete(t.Context(), "eventing", metav1.DeleteOptions{})) // waits for Subscriptions
 	for i := range n {
 		s.check(s.client.Resource(subscriptions).Namespace(namespace).Delete(t.Context(), fmt.Sprintf("s%d", i), metav1.DeleteOptions{}))
 	}
-	s.check(s.client.Resource(eventings).Namespace(namespace).Delete(t.Context(), "eventing", metav1.DeleteOptions{}))
 	s.await(time.Minute, "Kyma's operator has let the Eventing go", func(ctx context.Context) error {
 		_, err := s.client.Resource(eventings).Namespace(namespace).Get(ctx, "eventing", metav1.GetOptions{})
 		return poll.Gone(err)

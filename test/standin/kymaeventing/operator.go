@@ -67,11 +67,21 @@ func (o *operator) reconcile(ctx context.Context) error {
 	return o.eventingStatus(ctx, e)
 }
 
-// deleted is blocked by Subscriptions. Without them, there is no consumer left to be deleted.
+// deleted is blocked by Subscriptions, which are served, and let go when they are deleted, until
+// none is left. Then there is no consumer left to be deleted.
 func (o *operator) deleted(ctx context.Context, e *unstructured.Unstructured) error {
+	if !slices.Contains(e.GetFinalizers(), finalizer) {
+		return nil
+	}
 	all, err := o.client.Resource(subscriptions).List(ctx, metav1.ListOptions{})
-	if err != nil || len(all.Items) > 0 || !slices.Contains(e.GetFinalizers(), finalizer) {
+	if err != nil {
 		return err
+	}
+	if len(all.Items) > 0 {
+		if err := o.connect(); err != nil {
+			return err
+		}
+		return o.subscribeAll(ctx)
 	}
 	e.SetFinalizers(slices.DeleteFunc(e.GetFinalizers(), func(f string) bool { return f == finalizer }))
 	_, err = o.client.Resource(eventings).Namespace(namespace).Update(ctx, e, metav1.UpdateOptions{})
