@@ -382,13 +382,25 @@ type Replicas struct {
 }
 
 // Controller delivers events.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || !has(self.replicas) || self.replicas <= self.maxReplicas",message="replicas must not be greater than maxReplicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || (has(self.replicas) && self.replicas == self.maxReplicas) || (has(self.resources) && [has(self.resources.limits) && 'cpu' in self.resources.limits ? string(self.resources.limits['cpu']) : '0', has(self.resources.requests) && 'cpu' in self.resources.requests ? string(self.resources.requests['cpu']) : '0'].exists(q, quantity(q).compareTo(quantity('0')) > 0))",message="maxReplicas needs resources.limits.cpu or resources.requests.cpu: pods are added when they use most of that"
 type Controller struct {
-	// Replicas is the number of pods. One of them delivers, the others wait to take over.
+	// Replicas is the number of pods, or the smallest one if maxReplicas is greater. Each of them
+	// delivers.
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	Replicas int32 `json:"replicas,omitempty"`
+
+	// MaxReplicas is the greatest number of pods. If it is greater than replicas, a
+	// HorizontalPodAutoscaler adds pods when they use more than 60 % of their limit of CPU, or of
+	// what they request if there is no limit. Without it, the number is replicas.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	// +optional
+	MaxReplicas int32 `json:"maxReplicas,omitempty"`
 
 	// +kubebuilder:default={requests: {cpu: "40m", memory: "64Mi"}, limits: {cpu: "500m", memory: "512Mi"}}
 	// +kubebuilder:validation:XValidation:rule="!has(self.claims) || size(self.claims) == 0",message="claims cannot be used: the pods have no claims"
@@ -410,6 +422,11 @@ type Controller struct {
 	// +kubebuilder:default=Preferred
 	// +optional
 	Spread Spread `json:"spread,omitempty"`
+}
+
+// Bounds are those of the number of pods. If they are equal, there is no HorizontalPodAutoscaler.
+func (c *Controller) Bounds() Replicas {
+	return Replicas{Min: c.Replicas, Max: max(c.Replicas, c.MaxReplicas)}
 }
 
 // Logging is how much is logged.

@@ -98,7 +98,7 @@ func (n Names) Broker() string { return string(n) }
 // Publisher is the Deployment of the publisher, its Service and its autoscaler.
 func (n Names) Publisher() string { return string(n) + "-publisher-proxy" }
 
-// Controller is the Deployment of the controller and its Service.
+// Controller is the Deployment of the controller, its Service and its autoscaler.
 func (n Names) Controller() string { return string(n) + "-controller" }
 
 // Backends is the ConfigMap that the operator writes and the others read.
@@ -115,7 +115,8 @@ func (n Names) Owner() string {
 	return Operator + "-" + string(n)
 }
 
-// Marks is the owner of the fields that the operator patches, and does not apply.
+// Marks is the owner of the fields that the operator patches, and does not apply, and of a number
+// of pods until an autoscaler sets it.
 func (n Names) Marks() string { return n.Owner() + "-marks" }
 
 // ManagerLease is the Lease of the operator.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -113,7 +114,7 @@ func randomSpec(r *rand.Rand) map[string]any {
 			"deadLetterAfter": pick("24h", "1d", "-1h", "90m", "1h30m", "0", "0s", "1.5h", "9999999999h", "", "h", "1 h"),
 		}},
 		"publisher":   map[string]any{"replicas": map[string]any{"min": pick(int64(2), int64(1)), "max": pick(int64(2), int64(99999999999), int64(3))}, "resources": resources(), "priorityClassName": pick("", "high", "-"), "spread": "Preferred"},
-		"controller":  map[string]any{"replicas": pick(int64(2), int64(0), int64(99999999999)), "resources": resources(), "priorityClassName": "", "spread": pick("Preferred", "None", "Required")},
+		"controller":  map[string]any{"replicas": pick(int64(2), int64(0), int64(99999999999)), "maxReplicas": pick(int64(2), int64(1), int64(7)), "resources": resources(), "priorityClassName": "", "spread": pick("Preferred", "None", "Required")},
 		"logging":     map[string]any{"logLevel": pick("Info", "Debug", "Loud")},
 		"labels":      map[string]any{key(): pick("shop", "", "a b", strings.Repeat("a", 64), "-", "true", "1e3", "a.b_c-d")},
 		"annotations": map[string]any{key(): pick("shop", "", "a: b\n- c", strings.Repeat("é", 50000), strings.Repeat("a", 300<<10), "{{ . }}", "true")},
@@ -144,6 +145,20 @@ func refusals(d *Rules, spec *operatorv1alpha1.EventingSpec) (all []string) {
 		for key := range u.GetLabels() {
 			if k8sobject.IsClaimed(key) && key != "app.kubernetes.io/managed-by" {
 				all = append(all, u.GetKind()+" has the label "+key)
+			}
+		}
+		if u.GetKind() == "HorizontalPodAutoscaler" {
+			var a autoscalingv2.HorizontalPodAutoscaler
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &a); err != nil {
+				return append(all, err.Error())
+			}
+			if *a.Spec.MinReplicas > a.Spec.MaxReplicas {
+				all = append(all, "autoscaler: min is more than max")
+			}
+			for _, m := range a.Spec.Metrics {
+				if v := m.Resource.Target.AverageValue; v != nil && v.Sign() <= 0 {
+					all = append(all, "autoscaler: averageValue "+v.String())
+				}
 			}
 		}
 		if template, ok, _ := unstructured.NestedMap(u.Object, "spec", "template"); ok {

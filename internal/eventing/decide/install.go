@@ -56,18 +56,17 @@ func (d *Rules) Planned(spec *operatorv1alpha1.EventingSpec) []Key {
 	if c := d.carrier(spec.Backend.Type.Canonical()); c != nil {
 		planned = append(planned, c.planned(n, spec.Backend.Config)...)
 	}
-	for _, program := range []string{n.Controller(), n.Publisher()} {
-		planned = append(planned, Key{"Deployment", program}, Key{"Service", program}, Key{"Service", program + "-metrics"})
+	program := func(name string, pods operatorv1alpha1.Replicas) {
+		planned = append(planned, Key{"Deployment", name}, Key{"Service", name}, Key{"Service", name + "-metrics"})
+		if pods.Max > 1 {
+			planned = append(planned, Key{"PodDisruptionBudget", name})
+		}
+		if pods.Min != pods.Max {
+			planned = append(planned, Key{"HorizontalPodAutoscaler", name})
+		}
 	}
-	if spec.Controller.Replicas > 1 {
-		planned = append(planned, Key{"PodDisruptionBudget", n.Controller()})
-	}
-	if spec.Publisher.Replicas.Max > 1 {
-		planned = append(planned, Key{"PodDisruptionBudget", n.Publisher()})
-	}
-	if spec.Publisher.Replicas.Min != spec.Publisher.Replicas.Max {
-		planned = append(planned, Key{"HorizontalPodAutoscaler", n.Publisher()})
-	}
+	program(n.Controller(), spec.Controller.Bounds())
+	program(n.Publisher(), spec.Publisher.Replicas)
 	return planned
 }
 

@@ -174,7 +174,7 @@ func TestThePublisherStays(t *testing.T) {
 func TestPlanned(t *testing.T) {
 	s := newScene(t)
 	spec := &s.w.Eventing.Spec
-	spec.Backend.Config.NATSStreamReplicas, spec.Publisher.Replicas.Max = 3, 5
+	spec.Backend.Config.NATSStreamReplicas, spec.Publisher.Replicas.Max, spec.Controller.MaxReplicas = 3, 5, 5
 	values, err := s.d.values(spec, map[string]string{}, nil, nil, operatorv1alpha1.NATS)
 	if err != nil {
 		t.Fatal(err)

@@ -142,6 +142,9 @@ func (a *actor) apply(ctx context.Context, u, observed *unstructured.Unstructure
 	if err := a.owned(ctx, observed); err != nil { // the operator was killed after the create
 		return err
 	}
+	if err := a.handOver(ctx, u, observed); err != nil {
+		return err
+	}
 	u.SetUID(observed.GetUID())
 	u.SetResourceVersion(observed.GetResourceVersion())
 	applies.Inc()
@@ -156,6 +159,46 @@ func (a *actor) apply(ctx context.Context, u, observed *unstructured.Unstructure
 		return err // the first one names the field of ours
 	}
 	return nil
+}
+
+// handOver makes the number of pods that the operator has set so far that of another manager, if
+// it does not want to set it any more. Otherwise the apply would remove it, which makes it 1, until
+// the autoscaler looks: kubernetes.io/docs/reference/using-api/server-side-apply, "Transferring
+// ownership".
+func (a *actor) handOver(ctx context.Context, u, observed *unstructured.Unstructured) error {
+	replicas := []string{"spec", "replicas"}
+	if _, set, _ := unstructured.NestedFieldNoCopy(u.Object, replicas...); set || !owns(observed, a.Names.Owner(), "f:spec", "f:replicas") {
+		return nil
+	}
+	is, _, _ := unstructured.NestedInt64(observed.Object, replicas...)
+	only := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"replicas": is}}}
+	only.SetGroupVersionKind(observed.GroupVersionKind())
+	only.SetNamespace(observed.GetNamespace())
+	only.SetName(observed.GetName())
+	only.SetUID(observed.GetUID())
+	only.SetResourceVersion(observed.GetResourceVersion())
+	if err := a.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(only), client.FieldOwner(a.Names.Marks())); err != nil {
+		return err
+	}
+	observed.SetResourceVersion(only.GetResourceVersion())
+	return nil
+}
+
+// owns tells whether a manager has applied a field, which managedFields have as a path of keys.
+func owns(u *unstructured.Unstructured, manager string, path ...string) bool {
+	for _, m := range u.GetManagedFields() {
+		if m.Manager != manager || m.Operation != metav1.ManagedFieldsOperationApply || m.Subresource != "" || m.FieldsV1 == nil {
+			continue
+		}
+		var fields map[string]any
+		if json.Unmarshal(m.FieldsV1.Raw, &fields) != nil {
+			continue
+		}
+		if _, found, _ := unstructured.NestedFieldNoCopy(fields, path...); found {
+			return true
+		}
+	}
+	return false
 }
 
 // stream creates or changes the stream, if it is as it was observed. NATS has no versions: the look

@@ -51,6 +51,11 @@ func Shared(op Operator, spec *operatorv1alpha1.EventingSpec, to operatorv1alpha
 	if err != nil {
 		return nil, fmt.Errorf("publisher: %w", err)
 	}
+	pods := func(of operatorv1alpha1.Replicas) map[string]any {
+		return map[string]any{"min": int64(of.Min), "max": int64(of.Max)}
+	}
+	scaled := pods(spec.Controller.Bounds())
+	scaled["cpu"] = scaleAt(spec.Controller.Resources)
 	return map[string]any{
 		"global": map[string]any{
 			"prefix": string(op.Names), "version": op.Version, "labels": untyped(backend.Extra(spec.Labels)), "annotations": untyped(spec.Annotations),
@@ -60,16 +65,29 @@ func Shared(op Operator, spec *operatorv1alpha1.EventingSpec, to operatorv1alpha
 		"serviceMonitor":     map[string]any{"enabled": op.Optional[dependency.ServiceMonitor.Kind]},
 		"peerAuthentication": map[string]any{"enabled": op.Optional[dependency.PeerAuthentication.Kind]},
 		"controller": map[string]any{
-			"enabled": true, "image": op.ControllerImage, "replicas": int64(spec.Controller.Replicas), "logLevel": level, "serviceAccountName": op.Names.Controller(),
+			"enabled": true, "image": op.ControllerImage, "logLevel": level, "serviceAccountName": op.Names.Controller(),
+			"replicas":       scaled,
 			"deadLetterSink": config.DeadLetterSink, "deadLetterAfter": config.DeadLetterAfter.Duration.String(), "resources": controller,
 			"priorityClassName": spec.Controller.PriorityClassName, "spread": spread(spec.Controller.Spread),
 		},
 		"publisher": map[string]any{
 			"enabled": to != "", "backend": string(to), "image": op.PublisherImage, "logLevel": level, "serviceAccountName": op.Names.Publisher(),
-			"replicas":  map[string]any{"min": int64(spec.Publisher.Replicas.Min), "max": int64(spec.Publisher.Replicas.Max)},
+			"replicas":  pods(spec.Publisher.Replicas),
 			"resources": publisher, "priorityClassName": spec.Publisher.PriorityClassName, "spread": spread(spec.Publisher.Spread),
 		},
 	}, nil
+}
+
+// scaleAt is the CPU that pods use on average when one is added: 60 % of the limit, or of the
+// request without one. It is empty if there is neither. What they request is no measure of what
+// they can do: by default that is a twelfth.
+func scaleAt(of corev1.ResourceRequirements) string {
+	for _, list := range []corev1.ResourceList{of.Limits, of.Requests} {
+		if q := list.Cpu(); q.Sign() > 0 {
+			return resource.NewMilliQuantity(max(q.MilliValue()/100*60+q.MilliValue()%100*60/100, 1), resource.DecimalSI).String()
+		}
+	}
+	return ""
 }
 
 // NATS are the values of NATS. keys are the public keys of users, authority the certificate that

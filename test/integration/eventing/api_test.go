@@ -103,6 +103,11 @@ func TestNewObjects(t *testing.T) {
 		{"a quantity that is none", eventings, eventingHead + "{backend: {config: {natsStreamMaxSize: '1e1.5'}}}}", "spec.backend.config.natsStreamMaxSize"},
 		{"a class that is none", eventings, eventingHead + "{backend: {config: {natsStorage: {storageClassName: Fast}}}}}", "spec.backend.config.natsStorage.storageClassName"},
 		{"more pods than int32", eventings, eventingHead + "{controller: {replicas: 99999999999}}}", "spec.controller.replicas"},
+		{"fewer pods than the smallest number", eventings, eventingHead + "{controller: {maxReplicas: 1}}}", "replicas must not be greater than maxReplicas"},
+		{"one number of pods, said twice", eventings, eventingHead + "{controller: {replicas: 1, maxReplicas: 1, resources: {}}}}", ""},
+		{"pods for load", eventings, eventingHead + "{controller: {maxReplicas: 10}}}", ""},
+		{"pods for load that have no limit", eventings, eventingHead + "{controller: {maxReplicas: 10, resources: {requests: {cpu: 1}}}}}", ""},
+		{"pods for load that nobody can measure", eventings, eventingHead + "{controller: {maxReplicas: 10, resources: {limits: {memory: 1Gi, cpu: 0}}}}}", "maxReplicas needs resources.limits.cpu or resources.requests.cpu"},
 		{"pods spread by hand", eventings, eventingHead + "{controller: {spread: None, priorityClassName: high}}}", ""},
 
 		{"the usual", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [order.created.v1]}}", ""},

@@ -252,6 +252,7 @@ func TestDrift(t *testing.T) {
 			}
 		})
 	}
+	t.Run("an autoscaler gets the number of pods, and gives it back", s.autoscaled)
 }
 
 // updated is whether the operator's fields of an object are still those of a create, and not of an
