@@ -72,3 +72,24 @@ func TestGone(t *testing.T) {
 		t.Error("what cannot be read may be there")
 	}
 }
+
+// TestPauses: an answer that comes soon is seen at once, and one that takes a minute is not asked
+// for three thousand times.
+func TestPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		asked, last := 0, time.Duration(0)
+		err := For(t.Context(), time.Minute, "it holds", func(context.Context) error {
+			asked++
+			at := time.Since(began)
+			if pause, most := at-last, max(shortest, at/50+time.Millisecond); asked > 1 && (pause < shortest || pause > min(most, longest)) {
+				t.Errorf("a pause of %s after %s", pause, at)
+			}
+			last = at
+			return errors.New("not yet")
+		})
+		if err == nil || asked < 300 || asked > 400 {
+			t.Errorf("asked %d times in a minute: %v", asked, err)
+		}
+	})
+}
