@@ -309,14 +309,15 @@ func healthy() series {
 		`eventing_delivery_total{instance="c1",subscription="shop/orders",code="204"}`: "0+60x120",
 		`eventing_delivery_total{instance="c1",subscription="shop/orders",code="503"}`: "0+1x120",
 		`eventing_delivery_backlog{instance="c1",subscription="shop/orders"}`:          "3x120",
-		`eventing_publisher_requests_total{instance="p1",route="publish",code="204"}`:  "0+60x120",
-		`eventing_publisher_requests_total{instance="p1",route="publish",code="400"}`:  "0+1x120",
-		`eventing_publisher_requests_total{instance="p1",route="ready",code="503"}`:    "0+1x120",
-		`eventing_publisher_requests_total{instance="p1",route="publish",code="503"}`:  "0x60 3x60", // a moment in an hour
-		`eventing_publisher_accepts{instance="p1",backend="NATS"}`:                     "1x120",
-		`eventing_publisher_nats_connected{instance="p1",backend="NATS"}`:              "1x120",
-		`eventing_manager_switch_step{instance="m",step="Idle"}`:                       "1x120",
-		`eventing_manager_switch_step{instance="m",step="Blocked"}`:                    "0x120",
+		age: "0.1x120",
+		`eventing_publisher_requests_total{instance="p1",route="publish",code="204"}`: "0+60x120",
+		`eventing_publisher_requests_total{instance="p1",route="publish",code="400"}`: "0+1x120",
+		`eventing_publisher_requests_total{instance="p1",route="ready",code="503"}`:   "0+1x120",
+		`eventing_publisher_requests_total{instance="p1",route="publish",code="503"}`: "0x60 3x60", // a moment in an hour
+		`eventing_publisher_accepts{instance="p1",backend="NATS"}`:                    "1x120",
+		`eventing_publisher_nats_connected{instance="p1",backend="NATS"}`:             "1x120",
+		`eventing_manager_switch_step{instance="m",step="Idle"}`:                      "1x120",
+		`eventing_manager_switch_step{instance="m",step="Blocked"}`:                   "0x120",
 	}
 	for _, state := range []string{"Deleting", "Warning", "Error", "Processing", "Ready"} {
 		all[fmt.Sprintf(`eventing_manager_state{instance="m",state=%q}`, state)] = "0x120"
@@ -330,6 +331,7 @@ const (
 	failed  = `eventing_delivery_total{instance="c1",subscription="shop/orders",code="503"}`
 	refused = `eventing_delivery_total{instance="c1",subscription="shop/orders",code="400"}`
 	waits   = `eventing_delivery_backlog{instance="c1",subscription="shop/orders"}`
+	age     = `eventing_delivery_oldest_age_seconds{instance="c1",subscription="shop/orders"}`
 	fill    = `eventing_manager_stream_bytes{instance="m"}`
 )
 
@@ -416,6 +418,11 @@ var scenes = []scene{
 	{reason: "a large one becomes smaller", at: "110m", change: series{waits: "90000-60x120"}},
 	{reason: "a small one grows", at: "110m", change: series{waits: "0+0.5x120"}},
 	{reason: "a burst of ten minutes", at: "35m", change: series{waits: "0x20 0+3000x10 30000-300x90"}},
+
+	{reason: "events wait, and nobody sends them", at: "60m", change: series{taken: "5x120", failed: "7x120", age: "0+60x120"}, want: []string{"EventingEventsNotSent"}},
+	{reason: "nobody has sent any, for a moment", at: "18m", change: series{taken: "5x120", failed: "7x120", age: "0+60x120"}},
+	{reason: "an old one waits behind others that are taken", at: "110m", change: series{age: "3600x120"}},
+	{reason: "an old one is refused now and then, and nothing else comes", at: "110m", change: series{taken: "", failed: "0+6x120", age: "0+60x120"}, want: []string{"EventingSinkRefuses"}},
 
 	{reason: "dead letters", at: "10m", change: series{`eventing_dead_letters{instance="c1",subscription="shop/orders"}`: "3x120", `eventing_dead_letters{instance="c1",subscription="shop/bills"}`: "1x120"}, want: []string{"EventingDeadLetters", "EventingDeadLetters"}},
 	{reason: "they were taken out", at: "10m", change: series{`eventing_dead_letters{instance="c1",subscription="shop/orders"}`: "3x5 0x120"}},

@@ -49,6 +49,10 @@ type detail struct {
 	is      *eventingv1alpha2.DeliveryStatus
 	waiting uint64
 	since   time.Time
+	// taken is up to which sequence all events were taken, and still since when it is that one
+	// while some wait.
+	taken uint64
+	still time.Time
 	// next is the time of the next try that the status names. differs says that the message of the
 	// status is another one than what it would be now, and answer that the answer of the sink is.
 	next            time.Time
@@ -60,12 +64,13 @@ type detail struct {
 }
 
 // found is what NATS says of the events of a Subscription: those that it has not sent, those that
-// were sent and not taken, and how many of these were sent again. numbers is what this process
-// knows.
+// were sent and not taken, how many of these were sent again, and up to which sequence all were
+// taken. numbers is what this process knows.
 type found struct {
 	unsent      uint64
 	unanswered  int
 	redelivered int
+	taken       uint64
 	numbers     fleet.Numbers
 	deadLetters int64
 }
@@ -138,13 +143,14 @@ func (d *details) keeps(key types.NamespacedName, unsure bool) {
 }
 
 // add takes over a look. It tells whether the status has to be written without waiting for a round:
-// no event waits any more that the sink was said not to take.
-func (d *details) add(key types.NamespacedName, l found, now time.Time) (atOnce bool) {
+// no event waits any more that the sink was said not to take. age is that of the oldest event that
+// waits.
+func (d *details) add(key types.NamespacedName, l found, now time.Time) (atOnce bool, age time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x := d.of[key]
 	if x == nil {
-		return false // it was not reconciled yet
+		return false, 0 // it was not reconciled yet
 	}
 	x.waiting = l.unsent + uint64(max(l.unanswered, 0)) //nolint:gosec // not negative
 	if x.waiting == 0 {
@@ -152,10 +158,35 @@ func (d *details) add(key types.NamespacedName, l found, now time.Time) (atOnce 
 	} else if x.since.IsZero() {
 		x.since = now
 	}
+	if x.waiting == 0 || l.taken != x.taken || x.still.IsZero() {
+		x.taken, x.still = l.taken, now
+	}
 	if x.is == nil || now.Sub(x.changed) >= numbersEvery {
 		x.is = x.numbers(l, now)
 	}
-	return x.unsure && x.waiting == 0
+	return x.unsure && x.waiting == 0, x.age(l, now)
+}
+
+// age is how long ago the oldest event was published that waits. While that is not known, because
+// nobody has it, it is how long no event was taken.
+func (x *detail) age(l found, now time.Time) time.Duration {
+	if x.waiting == 0 {
+		return 0
+	}
+	oldest := x.oldest(l.numbers)
+	if oldest.IsZero() {
+		oldest = x.still
+	}
+	return max(now.Sub(oldest), 0)
+}
+
+// oldest is when the oldest event was published that waits, as far as that is known: a process that
+// has just begun takes what the status has.
+func (x *detail) oldest(known fleet.Numbers) time.Time {
+	if w := x.written; !known.Complete && w != nil && w.Oldest != nil && (known.Oldest.IsZero() || w.Oldest.Time.Before(known.Oldest)) {
+		return w.Oldest.Time
+	}
+	return known.Oldest
 }
 
 // numbers are those of a look.
@@ -166,13 +197,11 @@ func (x *detail) numbers(l found, now time.Time) *eventingv1alpha2.DeliveryStatu
 	}
 	known := l.numbers
 	is.Repeating = known.Repeating
-	oldest, since := known.Oldest, known.Oldest
 	if !known.Complete {
 		is.Repeating = max(is.Repeating, int64(min(l.redelivered, l.unanswered)))
-		if w := x.written; w != nil && w.Oldest != nil && (oldest.IsZero() || w.Oldest.Time.Before(oldest)) {
-			oldest, since = w.Oldest.Time, w.Oldest.Time
-		}
 	}
+	oldest := x.oldest(known)
+	since := oldest
 	if since.IsZero() {
 		since = x.since
 	}

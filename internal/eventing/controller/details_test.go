@@ -73,6 +73,36 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+// TestAge: a backlog that moves is as old as the oldest event that a pod has. One that nobody has
+// gets older until an event is taken.
+func TestAge(t *testing.T) {
+	key := types.NamespacedName{Namespace: "shop", Name: "orders"}
+	d := &details{of: map[types.NamespacedName]*detail{}}
+	d.status(key, &eventingv1alpha2.DeliveryStatus{Oldest: ago(time.Hour)}, true)
+	known := func(of time.Duration, complete bool) fleet.Numbers {
+		return fleet.Numbers{Oldest: began.Add(of), Complete: complete}
+	}
+	for _, tc := range []struct {
+		reason string
+		at     time.Duration
+		found  found
+		want   time.Duration
+	}{
+		{"nothing waits, whatever the status has", 0, found{taken: 7}, 0},
+		{"a process that has just begun believes the status", time.Minute, found{unsent: 2, taken: 7, numbers: known(0, false)}, time.Hour + time.Minute},
+		{"it has seen all", 2 * time.Minute, found{unanswered: 2, taken: 7, numbers: known(time.Minute, true)}, time.Minute},
+		{"nobody has them any more", 3 * time.Minute, found{unsent: 2, taken: 7, numbers: fleet.Numbers{Complete: true}}, 3 * time.Minute},
+		{"more come, and nobody has them", 4 * time.Minute, found{unsent: 9, taken: 7, numbers: fleet.Numbers{Complete: true}}, 4 * time.Minute},
+		{"one was taken", 5 * time.Minute, found{unsent: 8, taken: 8, numbers: fleet.Numbers{Complete: true}}, 0},
+		{"nobody takes another", 6 * time.Minute, found{unsent: 8, taken: 8, numbers: fleet.Numbers{Complete: true}}, time.Minute},
+		{"the clocks of two machines differ", 7 * time.Minute, found{unsent: 8, taken: 8, numbers: known(time.Hour, true)}, 0},
+	} {
+		if _, age := d.add(key, tc.found, began.Add(tc.at)); age != tc.want {
+			t.Errorf("%s: %s, want %s", tc.reason, age, tc.want)
+		}
+	}
+}
+
 func TestWorth(t *testing.T) {
 	type status = eventingv1alpha2.DeliveryStatus
 	for _, tc := range []struct {
@@ -205,13 +235,13 @@ func TestDetailsWithoutALook(t *testing.T) {
 		t.Errorf("before a look: %+v, %t", is, waits)
 	}
 	d.keeps(orders, true)
-	if d.add(orders, found{unanswered: 1, numbers: fleet.Numbers{Repeating: 1}}, began) {
+	if atOnce, _ := d.add(orders, found{unanswered: 1, numbers: fleet.Numbers{Repeating: 1}}, began); atOnce {
 		t.Error("an event waits, and the status is written at once")
 	}
 	if is, waits := d.status(orders, has, true); is.Backlog != 1 || !waits {
 		t.Errorf("after a look: %+v, %t", is, waits)
 	}
-	if !d.add(orders, found{}, began) {
+	if atOnce, _ := d.add(orders, found{}, began); !atOnce {
 		t.Error("nothing waits, and the status says on that the sink takes nothing")
 	}
 	if is, waits := d.status(orders, has, false); is != nil || waits {

@@ -68,12 +68,12 @@ func (c inspector) look(ctx context.Context) error {
 		if info != nil {
 			c.deliveries.Waiting(key, info.NumAckPending)
 			known := c.fleet.Numbers(key, info.NumAckPending, info.AckFloor.Stream)
-			c.metrics.Waiting(key, info.NumPending+uint64(max(info.NumAckPending, 0)), int(known.Repeating))
 			waiting.Add(key, info)
-			atOnce := c.details.add(key, found{
+			atOnce, age := c.details.add(key, found{
 				unsent: info.NumPending, unanswered: info.NumAckPending, redelivered: info.NumRedelivered, deadLetters: c.dead.count(key),
-				numbers: known,
+				taken: info.AckFloor.Stream, numbers: known,
 			}, time.Now())
+			c.metrics.Waiting(key, info.NumPending+uint64(max(info.NumAckPending, 0)), int(known.Repeating), age)
 			if atOnce {
 				c.subscriptions.add(key, 0)
 			}

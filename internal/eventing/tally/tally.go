@@ -22,6 +22,7 @@ type Metrics struct {
 	inFlight  *prometheus.GaugeVec
 	backlog   *prometheus.GaugeVec
 	repeating *prometheus.GaugeVec
+	oldest    *prometheus.GaugeVec
 	kyma      *kymaMetrics
 	// answers and ends are of the traces of events.
 	answers, ends exemplar.Pace
@@ -55,7 +56,10 @@ func New(registry prometheus.Registerer) *Metrics {
 			Name: "eventing_delivery_repeating", Help: "Events of the backlog that the sink has refused, or not answered, at least once. A controller that has just begun to deliver does not know those of before until their next try.",
 		}, []string{subscription}),
 	}
-	registry.MustRegister(m.total, m.duration, m.latency, m.inFlight, m.backlog, m.repeating)
+	m.oldest = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "eventing_delivery_oldest_age_seconds", Help: "How long ago the oldest event of the backlog was published, or, while nobody has it, how long no event was taken. 0 without a backlog.",
+	}, []string{subscription})
+	registry.MustRegister(m.total, m.duration, m.latency, m.inFlight, m.backlog, m.repeating, m.oldest)
 	m.kyma = newKymaMetrics(registry)
 	return m
 }
@@ -66,16 +70,17 @@ func (m *Metrics) Forget(subscription types.NamespacedName) {
 	labels := prometheus.Labels{"subscription": subscription.String()}
 	for _, vector := range []interface {
 		DeletePartialMatch(labels prometheus.Labels) int
-	}{m.total, m.duration, m.latency, m.inFlight, m.backlog, m.repeating} {
+	}{m.total, m.duration, m.latency, m.inFlight, m.backlog, m.repeating, m.oldest} {
 		vector.DeletePartialMatch(labels)
 	}
 }
 
-// Waiting tells how many events of a Subscription wait in NATS, and how many of them a sink has
-// refused.
-func (m *Metrics) Waiting(subscription types.NamespacedName, backlog uint64, repeating int) {
+// Waiting tells how many events of a Subscription wait in NATS, how many of them a sink has
+// refused, and how long ago the oldest one was published.
+func (m *Metrics) Waiting(subscription types.NamespacedName, backlog uint64, repeating int, age time.Duration) {
 	m.backlog.WithLabelValues(subscription.String()).Set(float64(backlog))
 	m.repeating.WithLabelValues(subscription.String()).Set(float64(repeating))
+	m.oldest.WithLabelValues(subscription.String()).Set(age.Seconds())
 }
 
 // Count counts an event that was not posted to the sink.

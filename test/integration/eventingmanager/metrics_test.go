@@ -207,7 +207,7 @@ func TestMetrics(t *testing.T) {
 			published.expect("eventing_publisher_accepts", nil, 1), published.expect("eventing_publisher_nats_connected", nil, 1),
 			delivered.expect("eventing_delivery_latency_seconds", of("orders"), 1), delivered.expect("eventing_controller_nats_connected", nil, 1),
 			delivered.expect("eventing_delivery_backlog", of("bills"), 1), delivered.expect("eventing_delivery_repeating", of("bills"), 1),
-			delivered.expect("eventing_dead_letters", of("orders"), 1), delivered.expect("eventing_delivery_backlog", of("orders"), 0), delivered.expect("eventing_delivery_repeating", of("orders"), 0),
+			delivered.expect("eventing_dead_letters", of("orders"), 1), delivered.expect("eventing_delivery_backlog", of("orders"), 0), delivered.expect("eventing_delivery_oldest_age_seconds", of("orders"), 0), delivered.expect("eventing_delivery_repeating", of("orders"), 0),
 		} {
 			if err != nil {
 				return err
