@@ -26,8 +26,8 @@ const (
 	// ConditionDependenciesAvailable: the APIs that the backend needs are served, in the version
 	// that it needs.
 	ConditionDependenciesAvailable = "DependenciesAvailable"
-	// ConditionOptionalFeatures: the APIs that it can do without are served. It never changes the
-	// state.
+	// ConditionOptionalFeatures: the APIs that it can do without are served, and autoscalers can
+	// measure pods. It never changes the state.
 	ConditionOptionalFeatures = "OptionalFeatures"
 	// ConditionBackendAvailable: the backend takes events.
 	ConditionBackendAvailable = "BackendAvailable"

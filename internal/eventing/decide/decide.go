@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/rollout"
 )
 
 const (
@@ -186,6 +187,7 @@ func (d *Rules) dependencies(w *World, o *Decision, target operatorv1alpha1.Back
 	if soon {
 		o.look(dependency.DiscoveryRetry)
 	}
+	skipped = append(skipped, rollout.Unscaled(w.Now, w.Object("HorizontalPodAutoscaler", d.Names.Controller()), w.Object("HorizontalPodAutoscaler", d.Names.Publisher()))...)
 	if len(skipped) > 0 {
 		o.Condition(operatorv1alpha1.ConditionOptionalFeatures, false, operatorv1alpha1.ReasonSkipped, "%s.", strings.Join(skipped, ". "))
 	} else {

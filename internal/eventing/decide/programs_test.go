@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -187,6 +188,35 @@ func TestPlanned(t *testing.T) {
 	for _, u := range rendered {
 		if key := (Key{u.GetKind(), u.GetName()}); !slices.Contains(planned, key) {
 			t.Errorf("%s %s is rendered, and not planned", key.Kind, key.Name)
+		}
+	}
+}
+
+// TestUnscaled: an autoscaler that cannot measure pods for long is said, and changes no state: all
+// that is there goes on. The words are those of a cluster without a metrics server.
+func TestUnscaled(t *testing.T) {
+	s := installed(t)
+	of := &s.w.Eventing.Spec.Controller
+	of.MaxReplicas, of.Resources.Limits = 5, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
+	s.play()
+	for _, tc := range []struct {
+		reason, status, of string
+		since              time.Duration
+		said               bool
+	}{
+		{"pods have just started", "False", "FailedGetResourceMetric", time.Minute, false},
+		{"there is no metrics server", "False", "FailedGetResourceMetric", 5 * time.Minute, true},
+		{"the Deployment is at 0", "False", "ScalingDisabled", time.Hour, false},
+		{"it can measure", "True", "ValidMetricFound", time.Hour, false},
+	} {
+		s.set("HorizontalPodAutoscaler", "eventing-controller", []any{map[string]any{
+			"type": "ScalingActive", "status": tc.status, "reason": tc.of, "lastTransitionTime": s.w.Now.Add(-tc.since).Format(time.RFC3339),
+			"message": "the HPA was unable to compute the replica count: unable to fetch metrics from resource metrics API",
+		}}, "status", "conditions")
+		_, last := s.play()
+		c := meta.FindStatusCondition(last.Conditions, operatorv1alpha1.ConditionOptionalFeatures)
+		if said := c.Status == metav1.ConditionFalse && strings.HasPrefix(c.Message, "HorizontalPodAutoscaler eventing-controller adds no pods: the HPA was"); said != tc.said || last.State != operatorv1alpha1.StateReady {
+			t.Errorf("%s: %s, %+v", tc.reason, last.State, c)
 		}
 	}
 }

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -67,6 +69,28 @@ func Problem(pods []corev1.Pod) string {
 		}
 	}
 	return ""
+}
+
+// measuredAfter is how long an autoscaler may know nothing of pods that have just started: the
+// metrics server reads them once in a while.
+const measuredAfter = 5 * time.Minute
+
+// Unscaled says of each autoscaler that cannot tell whether pods have to be added, why. nil is an
+// autoscaler that is not there.
+func Unscaled(now time.Time, autoscalers ...*unstructured.Unstructured) (all []string) {
+	for _, u := range autoscalers {
+		a := As[autoscalingv2.HorizontalPodAutoscaler](u)
+		if a == nil {
+			continue
+		}
+		for _, c := range a.Status.Conditions {
+			// Without any pods it is disabled.
+			if c.Type == autoscalingv2.ScalingActive && c.Status == corev1.ConditionFalse && c.Reason != "ScalingDisabled" && now.Sub(c.LastTransitionTime.Time) >= measuredAfter {
+				all = append(all, fmt.Sprintf("HorizontalPodAutoscaler %s adds no pods: %s. Install the metrics server, or see why it does not answer: kubectl get apiservices v1beta1.metrics.k8s.io", a.Name, c.Message))
+			}
+		}
+	}
+	return all
 }
 
 // Done says whether a StatefulSet is rolled out: the controller has seen its newest spec, and

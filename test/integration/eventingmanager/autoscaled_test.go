@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/rollout"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
@@ -64,6 +65,13 @@ func (s *site) autoscaled(t *testing.T) {
 	}
 	for _, program := range programs {
 		s.patch(deployments, program, `{"spec":{"replicas":5}}`)
+		poll.Until(t, time.Minute, "the autoscaler misses the metrics server", func(context.Context) error {
+			u, err := s.get(autoscalers, program)
+			if err == nil && len(rollout.Unscaled(time.Now().Add(10*time.Minute), u)) != 1 {
+				err = fmt.Errorf("its status is %v", u.Object["status"])
+			}
+			return err
+		})
 	}
 	number(3) // by the autoscaler, without any metrics: these are its bounds
 	s.patch(eventings, "eventing", `{"spec":{"publisher":{"replicas":{"min":1,"max":1}},"controller":{"replicas":1,"maxReplicas":null}}}`)
