@@ -191,7 +191,7 @@ func owns(u *unstructured.Unstructured, manager string, path ...string) bool {
 			continue
 		}
 		var fields map[string]any
-		if json.Unmarshal(m.FieldsV1.Raw, &fields) != nil {
+		if json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields) != nil {
 			continue
 		}
 		if _, found, _ := unstructured.NestedFieldNoCopy(fields, path...); found {
