@@ -1,8 +1,10 @@
 package eventing_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
@@ -57,6 +60,46 @@ func client(t *testing.T) dynamic.Interface {
 
 // strict refuses unknown fields, as kubectl does.
 var strict = metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
+
+// patched is a command of a document that changes one of our objects: its kind, and its patch.
+var patched = regexp.MustCompile(`patch (eventings|subscriptions)\S*kyma-project\.io \S+ --type=merge -p '([^']*)'`)
+
+// TestPatchesOfDocuments: what a document tells people to change is accepted.
+func TestPatchesOfDocuments(t *testing.T) {
+	root, err := kubernetes.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob(filepath.Join(root, "docs/eventing/*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range patched.FindAllStringSubmatch(string(text), -1) {
+			found++
+			of, is := client(t).Resource(subscriptions).Namespace("default"), subscriptionHead+"{"+sink+", source: commerce, types: [order.created.v1]}}"
+			if m[1] == "eventings" {
+				of, is = client(t).Resource(eventings).Namespace("default"), eventingHead+"{backend: {type: NATS}}}"
+			}
+			created, err := of.Create(t.Context(), object(t, is), metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = of.Patch(t.Context(), created.GetName(), types.MergePatchType, []byte(m[2]), metav1.PatchOptions{FieldValidation: metav1.FieldValidationStrict})
+			if err := errors.Join(err, of.Delete(t.Context(), created.GetName(), metav1.DeleteOptions{})); err != nil {
+				t.Errorf("%s: %s: %v", filepath.Base(page), m[2], err)
+			}
+		}
+	}
+	if found < 4 {
+		t.Errorf("%d patches in the documents", found)
+	}
+}
 
 // TestNewObjects: what is refused, is refused with the words that say what is wrong.
 func TestNewObjects(t *testing.T) {

@@ -215,6 +215,9 @@ func TestMetrics(t *testing.T) {
 		}
 		return nil
 	})
+	if age, _ := delivered.value("eventing_delivery_oldest_age_seconds", of("bills")); age <= 0 || age > 300 {
+		t.Errorf("the event that is refused is %v seconds old", age)
+	}
 	poll.Until(t, time.Minute, "the operator has seen the event that waits", func(context.Context) (err error) {
 		if operated, err = s.families(operator); err != nil {
 			return err
