@@ -290,8 +290,8 @@ bench: cluster ## Compare time, requests and memory with a plain client-go loop 
 MODULES := examples/installer examples/registry tools/api test/cosign test/helm/v2 test/helm/v3 test/kubernetes/build test/natsstreaming test/ocm test/servicecatalog/build
 .PHONY: lint
 lint: ## Lint, with the version pinned in tools/go.mod
-	$(GOLANGCI) run ./...
-	for dir in examples/installer examples/registry test/kubernetes/build test/natsstreaming test/ocm; do (cd $$dir && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
+	$(GOLANGCI) run --allow-serial-runners ./...
+	for dir in examples/installer examples/registry test/kubernetes/build test/natsstreaming test/ocm; do (cd $$dir && $(GOLANGCI) run --allow-serial-runners --config $(CURDIR)/.golangci.yml ./...); done
 
 # Only what the programs and the examples call is checked, not what a tool or a test imports. CI may
 # not reach the database: docs/decisions/0001-libraries.md.
