@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration/runbook"
 )
 
 // large is a cluster with n Applications in the middle of its migration; their
@@ -311,5 +313,22 @@ func TestNamesAreTexts(t *testing.T) {
 				t.Errorf("%s: a name became markup, %s:\n%s", name, markup, &out)
 			}
 		}
+	}
+}
+
+// TestExplainedProblems: each command that the page prints beside a problem has an answer, in the
+// part of the runbook about verify.
+func TestExplainedProblems(t *testing.T) {
+	for problem, id := range explained {
+		if len(runbook.Find("verify-"+id)) == 0 {
+			t.Errorf("%s: the runbook of verify has no %s", problem, id)
+		}
+		rows := []*row{{Problem: problem}}
+		if groups, _ := grouped(rows); groups[0].Explain != id {
+			t.Errorf("%s is explained by %q", problem, groups[0].Explain)
+		}
+	}
+	if len(explained) < 9 {
+		t.Errorf("%d problems are explained", len(explained))
 	}
 }
