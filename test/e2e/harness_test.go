@@ -555,7 +555,7 @@ func (u *upgrade) helmUpgradeWithin(t *testing.T, timeout time.Duration, compone
 func (u *upgrade) must(t *testing.T, component, version string) {
 	t.Helper()
 	if _, err := u.helmUpgrade(t, component, version); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v\n%s", err, u.failures(t, component))
 	}
 	if status := u.releaseStatus(t, component); status != "deployed" {
 		t.Errorf("release %s is %s", component, status)
@@ -685,7 +685,7 @@ func (u *upgrade) rollback(t *testing.T, component string) {
 	u.told(t)
 	u.progress(t, "helm rollback %s", component)
 	if _, err := u.helm.Rollback(t.Context(), component, namespaceOf(component), 10*time.Minute); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v\n%s", err, u.failures(t, component))
 	}
 }
 
@@ -715,6 +715,17 @@ func (u *upgrade) jobsFailed(t *testing.T, component string) []string {
 		}
 	}
 	return names
+}
+
+// failures are what failed hooks of a release have said.
+func (u *upgrade) failures(t *testing.T, component string) string {
+	t.Helper()
+	var said strings.Builder
+	for _, job := range u.jobsFailed(t, component) {
+		log, err := u.jobLog(t, component, job)
+		fmt.Fprintf(&said, "%s: %v\n%s\n", job, err, log)
+	}
+	return said.String()
 }
 
 // jobLog is what "kubectl logs job/NAME" shows.
