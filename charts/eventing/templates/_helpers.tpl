@@ -65,6 +65,41 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
+{{/* What keeps the number of pods of a Deployment: its PodDisruptionBudget and its autoscaler, where it may have more than one pod, and where the number
+     may change. Call it with what eventing.selector needs, the name, the replicas (min and max), and in targets what the autoscaler measures, by resource. */}}
+{{- define "eventing.pods" -}}
+{{- if gt (int .replicas.max) 1 }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ .name }}
+  {{- include "eventing.metadata" . | nindent 2 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels:
+      {{- include "eventing.selector" . | nindent 6 }}
+{{- end }}
+{{- if ne (int .replicas.min) (int .replicas.max) }}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: {{ .name }}
+  {{- include "eventing.metadata" . | nindent 2 }}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: {{ .name }}}
+  minReplicas: {{ int .replicas.min }}
+  maxReplicas: {{ int .replicas.max }}
+  metrics:
+  {{- range $name, $target := .targets }}
+  - type: Resource
+    resource: {name: {{ $name }}, target: {{ toJson $target }}}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* The Secrets with which images are pulled. */}}
 {{- define "eventing.pullSecrets" -}}
 {{- with .Values.global.imagePullSecrets -}}
