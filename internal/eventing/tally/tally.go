@@ -55,10 +55,10 @@ func New(registry prometheus.Registerer) *Metrics {
 		repeating: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "eventing_delivery_repeating", Help: "Events of the backlog that the sink has refused, or not answered, at least once. A controller that has just begun to deliver does not know those of before until their next try.",
 		}, []string{subscription}),
+		oldest: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "eventing_delivery_oldest_age_seconds", Help: "How long ago the oldest event of the backlog was published, or, while nobody has it, how long no event was taken. 0 without a backlog.",
+		}, []string{subscription}),
 	}
-	m.oldest = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "eventing_delivery_oldest_age_seconds", Help: "How long ago the oldest event of the backlog was published, or, while nobody has it, how long no event was taken. 0 without a backlog.",
-	}, []string{subscription})
 	registry.MustRegister(m.total, m.duration, m.latency, m.inFlight, m.backlog, m.repeating, m.oldest)
 	m.kyma = newKymaMetrics(registry)
 	return m

@@ -84,7 +84,8 @@ func Shared(op Operator, spec *operatorv1alpha1.EventingSpec, to operatorv1alpha
 func scaleAt(of corev1.ResourceRequirements) string {
 	for _, list := range []corev1.ResourceList{of.Limits, of.Requests} {
 		if q := list.Cpu(); q.Sign() > 0 {
-			return resource.NewMilliQuantity(max(q.MilliValue()/100*60+q.MilliValue()%100*60/100, 1), resource.DecimalSI).String()
+			m := q.MilliValue()
+			return resource.NewMilliQuantity(max(m/5*3+m%5*3/5, 1), resource.DecimalSI).String() // however large it is
 		}
 	}
 	return ""
