@@ -201,13 +201,9 @@ func (u *upgrade) definitionIsTheCharts(ctx context.Context, t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := u.dynamic.Resource(definitions).Delete(ctx, definition, metav1.DeleteOptions{}); err != nil {
+	if err := u.RemoveCRD(ctx, definition); err != nil {
 		t.Fatal(err)
 	}
-	u.eventually(t, "the definition is gone", func(ctx context.Context) error {
-		_, err := u.dynamic.Resource(definitions).Get(ctx, definition, metav1.GetOptions{})
-		return poll.Gone(err)
-	})
 	raw, err := yaml.Marshal(map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"metadata": map[string]any{"name": definition}, "spec": crd.Object["spec"],

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/yaml"
@@ -125,8 +126,16 @@ func (c *ControlPlane) installCRDs(ctx context.Context, wanted []*unstructured.U
 	return nil
 }
 
+// failedCleanupPause is how long a failed cleanup rests, so that one that goes on failing does not
+// keep the API server busy.
+const failedCleanupPause = 500 * time.Millisecond
+
 // RemoveCRD removes a CRD, and with it every object of its kind, and returns when the cluster no
 // longer serves it. One that is not there is removed.
+//
+// Where the API server fails to remove the objects, it tries again after a pause that doubles each
+// time, up to 1,000 s (DefaultTypedControllerRateLimiter). A change of the CRD makes it
+// try at once, so each failure is answered by one.
 func (c *ControlPlane) RemoveCRD(ctx context.Context, name string) error {
 	crd, err := c.dynamic.Resource(c.CRDs()).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -139,11 +148,36 @@ func (c *ControlPlane) RemoveCRD(ctx context.Context, name string) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("cannot delete CustomResourceDefinition %s: %w", name, err)
 	}
-	gone := func(crd *unstructured.Unstructured) bool { return crd == nil }
+	said := "nothing"
+	gone := func(crd *unstructured.Unstructured) bool {
+		if crd == nil {
+			return true
+		}
+		var reason string
+		reason, said = terminating(crd)
+		if reason == "InstanceDeletionFailed" || reason == "InstanceDeletionCheck" {
+			time.Sleep(failedCleanupPause)
+			again := fmt.Appendf(nil, `{"metadata":{"annotations":{"cleanup-failed-at":%q}}}`, time.Now().Format(time.RFC3339Nano))
+			_, _ = c.dynamic.Resource(c.CRDs()).Patch(ctx, name, types.MergePatchType, again, metav1.PatchOptions{})
+		}
+		return false
+	}
 	if err := c.awaitCRD(ctx, name, gone); err != nil {
-		return err
+		return fmt.Errorf("%w; its condition Terminating said: %s", err, said)
 	}
 	return c.awaitDiscovery(ctx, []*unstructured.Unstructured{crd}, false)
+}
+
+// terminating is what the API server says about the removal of a CRD's objects.
+func terminating(crd *unstructured.Unstructured) (reason, message string) {
+	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
+	for _, c := range conditions {
+		if c, _ := c.(map[string]any); c["type"] == "Terminating" {
+			reason, _ = c["reason"].(string)
+			message, _ = c["message"].(string)
+		}
+	}
+	return reason, reason + ": " + message
 }
 
 // CRDNames returns the names of all CRDs that InstallCRDs knows.
