@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/execute"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/findings"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/wait"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -27,7 +27,7 @@ func (r *run) forward(parent context.Context) outcome {
 	// The Lease is read before everything else: if it can be taken as it was
 	// then, what was read in between still holds.
 	if !onlyReads(r.job) {
-		if err := r.lock.Peek(ctx); err != nil {
+		if err := r.grant.Do(ctx, r.lock.Peek); err != nil {
 			return r.explain.nothingChanged(ctx, err)
 		}
 	}
@@ -135,7 +135,7 @@ func (r *run) finishOpen(ctx, parent context.Context, open []journal.OpenJournal
 // observe reads the cluster: what an interrupted run left, and what is left to do. A job
 // that only reads leaves nothing.
 func (r *run) observe(ctx context.Context) (plan *migration.Plan, open []journal.OpenJournal, err error) {
-	err = both(ctx, func(ctx context.Context) (err error) {
+	err = wait.Both(ctx, func(ctx context.Context) (err error) {
 		if !onlyReads(r.job) {
 			open, err = r.recorder.Journals.Find(ctx, journal.OpenPhases...)
 		}
@@ -151,18 +151,6 @@ func (r *run) observe(ctx context.Context) (plan *migration.Plan, open []journal
 		return nil, nil, err
 	}
 	return plan, open, nil
-}
-
-// both does two reads at once.
-func both(ctx context.Context, one, other func(context.Context) error) error {
-	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return one(gctx) })
-	g.Go(func() error { return other(gctx) })
-	err := g.Wait()
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	return err
 }
 
 // onlyReads says whether the job never writes.
@@ -223,6 +211,9 @@ func (r *run) checkBeforeStart(ctx context.Context, plan *migration.Plan, units 
 // permitted refuses what this account may not do. told is what is said beside that.
 func (r *run) permitted(ctx context.Context, units []migration.Unit, told []migration.Finding) (outcome, bool) {
 	missing, err := r.preflight().missing(ctx, units)
+	for err == nil && len(missing) > 0 && r.grant.Again(ctx, missing[0].Problem) {
+		missing, err = r.preflight().missing(ctx, units)
+	}
 	if err != nil {
 		return r.explain.nothingChanged(ctx, err), false
 	}

@@ -60,6 +60,9 @@ type Options struct {
 	// default 30s. LockWait is how long to wait for the lock; default
 	// LeaseDuration + 30s.
 	LeaseDuration, LockWait time.Duration
+	// PermissionWait is how long a run, before its first write, asks again for a permission that it
+	// lacks: for an account that is created right before it. Default 0: it ends at once.
+	PermissionWait time.Duration
 	// MaxUnready is how many new objects may be waited for at once; default 50.
 	MaxUnready int
 	// ExcludeNamespaces are left alone, in addition to the built-in system namespaces.

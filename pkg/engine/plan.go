@@ -9,6 +9,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/findings"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/wait"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -18,7 +19,7 @@ func (e *Engine) Plan(ctx context.Context, job migration.Job) *migration.Report 
 	ctx, cancel := limited(ctx, e.opts.Timeout, "the plan", "--timeout")
 	defer cancel()
 	var plan *migration.Plan
-	err := both(ctx, r.findOpen, func(ctx context.Context) (err error) {
+	err := wait.Both(ctx, r.findOpen, func(ctx context.Context) (err error) {
 		plan, err = r.plan(ctx, migration.PlanOptions{Preview: true})
 		return err
 	})
@@ -61,7 +62,7 @@ func (e *Engine) Plan(ctx context.Context, job migration.Job) *migration.Report 
 // read that. Without a Lease, which somebody may have deleted, there are only the journals.
 func (r *run) findOpen(ctx context.Context) error {
 	lock := r.engine.newLock(r.log)
-	if err := lock.Peek(ctx); err != nil {
+	if err := r.grant.Do(ctx, lock.Peek); err != nil {
 		return err
 	}
 	marked := lock.IsMarked(r.job.Name())
@@ -101,8 +102,12 @@ func (r *run) plan(ctx context.Context, o migration.PlanOptions) (plan *migratio
 	if _, can := r.job.(migration.NamespaceLimiter); only != "" && !can {
 		return nil, k8sutil.Permanent(fmt.Errorf("job %s works on the whole cluster, and cannot be limited to namespace %s", r.job.Name(), only))
 	}
-	r.writer.Cluster = r.engine.clusterOf(r.recorder.Made)
-	if plan, err = r.job.Plan(ctx, r.writer.Cluster, o); err == nil && plan == nil {
+	err = r.grant.Do(ctx, func(ctx context.Context) error {
+		r.writer.Cluster = r.engine.clusterOf(r.recorder.Made)
+		plan, err = r.job.Plan(ctx, r.writer.Cluster, o)
+		return err
+	})
+	if err == nil && plan == nil {
 		plan = &migration.Plan{}
 	}
 	if err == nil && only != "" {

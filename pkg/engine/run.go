@@ -10,6 +10,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/findings"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/lease"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/wait"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/write"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -29,6 +30,8 @@ type run struct {
 	// explain makes the outcome of an error, reporter the report of an outcome.
 	explain  *explainer
 	reporter *reporter
+	// grant waits for permissions before the first write.
+	grant *wait.Grant
 	// earlierOutcome is how a rollback ended that this run finished before its own work.
 	earlierOutcome outcome
 }
@@ -60,6 +63,7 @@ func (e *Engine) begin(command string, job migration.Job) *run {
 	}
 	return &run{
 		engine: e, job: job, log: log, lock: lock, findings: found, recorder: rec, writer: w, actor: a,
+		grant:   &wait.Grant{Until: time.Now().Add(e.opts.PermissionWait), Log: log},
 		explain: &explainer{engine: e, job: job, lock: lock, findings: found, recorder: rec, actor: a},
 		reporter: &reporter{
 			engine: e, command: command, job: job, log: log, lock: lock, findings: found, recorder: rec, writer: w,

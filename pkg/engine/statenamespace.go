@@ -85,7 +85,7 @@ func (e *Engine) CreateStateNamespace(ctx context.Context, job migration.Job) *m
 func (r *run) ensureStateNamespace(ctx context.Context) outcome {
 	name := r.engine.opts.StateNamespace
 	created := false
-	err := r.engine.read(ctx, func(ctx context.Context) error {
+	ensure := func(ctx context.Context) error {
 		namespace, err := r.engine.core.Namespaces().Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
@@ -96,7 +96,8 @@ func (r *run) ensureStateNamespace(ctx context.Context) outcome {
 			return k8sutil.Permanent(&stateNamespaceError{namespace: name, terminating: true, err: errors.New("its phase is Terminating")})
 		}
 		return err
-	})
+	}
+	err := r.grant.Do(ctx, func(ctx context.Context) error { return r.engine.read(ctx, ensure) })
 	switch {
 	case err != nil:
 		return r.explain.nothingChanged(ctx, err)

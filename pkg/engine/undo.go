@@ -21,7 +21,7 @@ func (e *Engine) Undo(ctx context.Context, job migration.Job) *migration.Report 
 func (r *run) undo(parent context.Context) outcome {
 	ctx, cancel := limited(parent, r.engine.opts.Timeout, "the undo", "--timeout")
 	defer cancel()
-	if err := r.lock.Peek(ctx); err != nil {
+	if err := r.grant.Do(ctx, r.lock.Peek); err != nil {
 		return r.explain.nothingChanged(ctx, err)
 	}
 	found, err := newest(ctx, r.recorder.Journals)

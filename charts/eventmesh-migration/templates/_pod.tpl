@@ -12,6 +12,8 @@
 - --rollback-timeout={{ int $settings.rollbackTimeoutSeconds }}s
 - --lease-duration={{ int $values.leaseSeconds }}s
 - --lock-wait={{ int $values.lockWaitSeconds }}s
+{{- /* The account is as old as the Job. An API server refuses until it has seen its Role. */}}
+- --permission-wait=10s
 - --helm-timeout={{ include "eventmesh-migration.helmTimeout" (dict "root" .root "job" .step.job) }}s
 - {{ printf "--log-level=%s" $values.log.level | quote }}
 - {{ printf "--log-format=%s" $values.log.format | quote }}

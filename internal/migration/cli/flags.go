@@ -119,6 +119,8 @@ func (cl *commandLine) safetyFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.lockWait, "lock-wait", o.lockWait,
 		"how long to wait for the lock when another run holds it. Then the exit code is 5.")
 	fs.Lookup("lock-wait").DefValue = "--lease-duration + " + frame.Duration(lockGrace)
+	fs.DurationVar(&o.permissionWait, "permission-wait", 0,
+		"how long to wait, before the first write, for a permission that is missing. The charts set it: they create the permissions right before the Job.")
 	fs.DurationVar(&o.helmTimeout, "helm-timeout", 0,
 		"minimum for Helm's --timeout if this is a hook. It is only logged; the chart sets it. 0: the sum of the limits.")
 }

@@ -49,6 +49,7 @@ type options struct {
 	timeout           time.Duration
 	rollbackTimeout   time.Duration
 	lockWait          time.Duration
+	permissionWait    time.Duration
 	helmTimeout       time.Duration
 	leaseDuration     time.Duration
 	maxUnready        int
@@ -108,6 +109,9 @@ func (o *options) validate() []string {
 	case o.lockWait < 0:
 		badf("--lock-wait %s: must not be negative; 0 means no wait", frame.Duration(o.lockWait))
 	}
+	if o.permissionWait < 0 {
+		badf("--permission-wait %s: must not be negative; 0 means no wait", frame.Duration(o.permissionWait))
+	}
 	bad = append(bad, o.log.Problems()...)
 	if o.maxUnready < 1 {
 		badf("--max-unready %d: must be at least 1", o.maxUnready)
@@ -150,6 +154,7 @@ func (o *options) engineOptions() engine.Options {
 		// For the engine 0 means its default; here it means not to wait.
 		LockWait:          max(o.lockWait, time.Nanosecond),
 		LeaseDuration:     o.leaseDuration,
+		PermissionWait:    o.permissionWait,
 		MaxUnready:        o.maxUnready,
 		ExcludeNamespaces: o.excludeNamespaces,
 	}

@@ -448,7 +448,7 @@ func TestADeadlineCoversLockWorkRollbackAndImagePull(t *testing.T) {
 		if got := *job.Spec.ActiveDeadlineSeconds; got != 1300 {
 			t.Errorf("activeDeadlineSeconds is %d", got)
 		}
-		for _, arg := range []string{"--timeout=1000s", "--rollback-timeout=200s", "--lock-wait=70s", fmt.Sprintf("--helm-timeout=%ds", *job.Spec.ActiveDeadlineSeconds+60)} {
+		for _, arg := range []string{"--timeout=1000s", "--rollback-timeout=200s", "--lock-wait=70s", "--permission-wait=10s", fmt.Sprintf("--helm-timeout=%ds", *job.Spec.ActiveDeadlineSeconds+60)} {
 			if !slices.Contains(pod(job).Containers[0].Args, arg) {
 				t.Errorf("no %s in %q", arg, pod(job).Containers[0].Args)
 			}
