@@ -134,8 +134,8 @@ const failedCleanupPause = 500 * time.Millisecond
 // longer serves it. One that is not there is removed.
 //
 // Where the API server fails to remove the objects, it tries again after a pause that doubles each
-// time, up to 1,000 s (DefaultTypedControllerRateLimiter). A change of the CRD makes it
-// try at once, so each failure is answered by one.
+// time, up to 1,000 s (DefaultTypedControllerRateLimiter). A change of the CRD makes it try at
+// once, so each failure is answered by one.
 func (c *ControlPlane) RemoveCRD(ctx context.Context, name string) error {
 	crd, err := c.dynamic.Resource(c.CRDs()).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -148,14 +148,13 @@ func (c *ControlPlane) RemoveCRD(ctx context.Context, name string) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("cannot delete CustomResourceDefinition %s: %w", name, err)
 	}
-	said := "nothing"
+	var cleanup map[string]any
 	gone := func(crd *unstructured.Unstructured) bool {
 		if crd == nil {
 			return true
 		}
-		var reason string
-		reason, said = terminating(crd)
-		if reason == "InstanceDeletionFailed" || reason == "InstanceDeletionCheck" {
+		cleanup = condition(crd, "Terminating")
+		if cleanup["reason"] == "InstanceDeletionFailed" || cleanup["reason"] == "InstanceDeletionCheck" {
 			time.Sleep(failedCleanupPause)
 			again := fmt.Appendf(nil, `{"metadata":{"annotations":{"cleanup-failed-at":%q}}}`, time.Now().Format(time.RFC3339Nano))
 			_, _ = c.dynamic.Resource(c.CRDs()).Patch(ctx, name, types.MergePatchType, again, metav1.PatchOptions{})
@@ -163,21 +162,9 @@ func (c *ControlPlane) RemoveCRD(ctx context.Context, name string) error {
 		return false
 	}
 	if err := c.awaitCRD(ctx, name, gone); err != nil {
-		return fmt.Errorf("%w; its condition Terminating said: %s", err, said)
+		return fmt.Errorf("%w; its condition Terminating: %v", err, cleanup)
 	}
 	return c.awaitDiscovery(ctx, []*unstructured.Unstructured{crd}, false)
-}
-
-// terminating is what the API server says about the removal of a CRD's objects.
-func terminating(crd *unstructured.Unstructured) (reason, message string) {
-	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
-	for _, c := range conditions {
-		if c, _ := c.(map[string]any); c["type"] == "Terminating" {
-			reason, _ = c["reason"].(string)
-			message, _ = c["message"].(string)
-		}
-	}
-	return reason, reason + ": " + message
 }
 
 // CRDNames returns the names of all CRDs that InstallCRDs knows.
@@ -302,14 +289,18 @@ func established(crd *unstructured.Unstructured) bool {
 	if crd == nil {
 		return false
 	}
-	holds := map[any]bool{}
+	return condition(crd, "Established")["status"] == "True" && condition(crd, "NamesAccepted")["status"] == "True"
+}
+
+// condition is one of a CRD's conditions, nil if there is none.
+func condition(crd *unstructured.Unstructured, name string) map[string]any {
 	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
 	for _, c := range conditions {
-		if condition, ok := c.(map[string]any); ok {
-			holds[condition["type"]] = condition["status"] == "True"
+		if c, _ := c.(map[string]any); c["type"] == name {
+			return c
 		}
 	}
-	return holds["Established"] && holds["NamesAccepted"]
+	return nil
 }
 
 // awaitCRD watches a CRD until the test holds; a CRD that is not there is nil.
