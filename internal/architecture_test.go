@@ -48,7 +48,7 @@ var rank = map[string]int{
 	"cli": 2, "jobs": 2, "jobmanager": 2, "verify": 2, "eventmap": 2, "diagnose": 2, "runbook": 2,
 	"inventory": 3, "migrationtest": 3, "present": 3, "statusline": 3,
 	"engine": 4, "eventservice": 4,
-	"migration": 5, "frame": 5,
+	"migration": 5, "frame": 5, "tracing": 5,
 	"kyma": 6, "k8sutil": 6, "redact": 6, "version": 6, "wording": 6,
 	"natsutil": 6, "labelcap": 6, "exemplar": 6, "flowpage": 6,
 	"knative": 7, "k8sobject": 7,

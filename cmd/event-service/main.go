@@ -38,6 +38,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/cmd/internal/program"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/subscribed"
+	"github.com/kyma-project/eventmesh-migration/internal/tracing/otlp"
 )
 
 func main() {
@@ -54,6 +55,11 @@ func run(ctx context.Context, args []string, env func(string) string, stderr io.
 		log.Warn(warning)
 	}
 	served := o.server
+	if served.Tracer, err = otlp.Start(ctx, o.otlpEndpoint, "event-service", log); err != nil {
+		fmt.Fprintf(stderr, "event-service: %v\n", err)
+		return program.Usage
+	}
+	defer served.Tracer.Stop()
 	served.Subscriptions = subscriptions(env("KUBECONFIG"), o.server.RequestTimeout, log)
 	server, err := eventservice.New(served, log, requests)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
+	"github.com/kyma-project/eventmesh-migration/internal/tracing/otlp"
 )
 
 // options are the command line's.
@@ -22,6 +23,7 @@ type options struct {
 	externalAPIPort int
 	metricsPort     int
 	logLevel        zapcore.Level
+	otlpEndpoint    string
 	// ignored are the flags and arguments that were given and mean nothing.
 	ignored []string
 	// warnings are about flags that Kyma's took, and that are read in another way, or let nothing
@@ -60,6 +62,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&o.server.MaxInFlight, "maxInFlight", 512, "`number` of events posted at the same time; more are refused with 503")
 	flags.IntVar(&o.server.MaxConnections, "maxConnections", 1024, "`number` of connections; at the limit, idle ones are closed for new ones")
 	flags.DurationVar(&o.server.ShutdownDelay, "shutdownDelay", 3*time.Second, "how long requests are still accepted after SIGTERM")
+	flags.StringVar(&o.otlpEndpoint, "otlpEndpoint", "", "`URL` of an OTLP/HTTP receiver for traces, such as http://collector:4318; by default there are none")
 	level := flags.String("logLevel", "info", "`debug`, info, warn or error")
 	for _, name := range former {
 		flags.String(name, "", "ignored: events go to the mesh")
@@ -137,6 +140,9 @@ func problems(o *options, level error) error {
 	add(o.server.MeshURL == "", "--eventMeshURL is required")
 	add(o.server.SourceID == "", "--sourceId is required")
 	add(o.externalAPIPort < 0 || o.externalAPIPort > 65535, "--externalAPIPort %d: not a valid port", o.externalAPIPort)
+	if err := otlp.Check(o.otlpEndpoint); err != nil {
+		add(true, "--otlpEndpoint: %v", err)
+	}
 	add(o.metricsPort > 65535, "--metricsPort %d: not a valid port", o.metricsPort)
 	add(o.server.MaxRequestSize > maxRequestSize, "--maxRequestSize must be at most %d", maxRequestSize)
 	add(o.server.MaxInFlight <= 0, "--maxInFlight must be at least 1")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/controller"
+	"github.com/kyma-project/eventmesh-migration/internal/tracing/otlp"
 )
 
 // leastLease is the shortest Lease: a leader has to renew it several times before it ends.
@@ -38,6 +39,7 @@ func parse(args []string, env func(string) string, stderr io.Writer) (controller
 	flags.StringVar(&o.DeliverAddress, "deliver-address", ":8082", "`address` where the mesh posts events; 0 is none")
 	flags.StringVar(&o.LettersAddress, "letters-address", "localhost:8085", "`address` where kubectl eventing reaches dead letters, with a port-forward; 0 is none")
 	flags.DurationVar(&o.Lease, "lease-duration", 15*time.Second, "how long others wait for a leader that does not renew its Lease")
+	flags.StringVar(&o.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OTLP/HTTP receiver for traces, such as http://collector:4318; by default there are none")
 	flags.StringVar(&o.DNSServer, "dns-server", "", "`host:port` of the DNS server that knows the sinks; by default that of the system")
 	level := flags.String("log-level", "info", "`debug`, info, warn or error")
 	switch err := flags.Parse(args); {
@@ -66,6 +68,9 @@ func parse(args []string, env func(string) string, stderr io.Writer) (controller
 	add(o.DeadLetterAfter < 0, "--dead-letter-after must not be negative")
 	add(o.Lease < leastLease, "--lease-duration must be at least %s", leastLease)
 	add(levelErr != nil, "--log-level: %v", levelErr)
+	if err := otlp.Check(o.OTLPEndpoint); err != nil {
+		add(true, "--otlp-endpoint: %v", err)
+	}
 	if o.DNSServer != "" {
 		_, _, err := net.SplitHostPort(o.DNSServer)
 		add(err != nil, "--dns-server %q is not of the form host:port", o.DNSServer)

@@ -43,6 +43,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/publisher"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
+	"github.com/kyma-project/eventmesh-migration/internal/tracing/otlp"
 )
 
 func main() {
@@ -72,6 +73,10 @@ func serve(ctx context.Context, o *options, kubeconfig string, log, requests *za
 		return fmt.Errorf("cannot create a client for the cluster: %w", err)
 	}
 	served := o.server
+	if served.Tracer, err = otlp.Start(ctx, o.otlpEndpoint, "eventing-publisher-proxy", log); err != nil {
+		return err
+	}
+	defer served.Tracer.Stop()
 	var sender *publisher.Publisher
 	if o.backend == operatorv1alpha1.EventMesh {
 		sender, served.SendTimeout = publisher.NewMesh(served.MaxInFlight, log), backend.MeshTimeout
@@ -79,6 +84,7 @@ func serve(ctx context.Context, o *options, kubeconfig string, log, requests *za
 		sender = publisher.NewNATS(o.seedFile, o.caFile, log)
 	}
 	defer sender.Close()
+	sender.Tracer = served.Tracer
 	served.Sender = sender
 	if served.Subscriptions, err = sender.Subscriptions(cfg, served.RequestTimeout); err != nil {
 		return fmt.Errorf("cannot create a client for Subscriptions: %w", err)

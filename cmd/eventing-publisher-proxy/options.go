@@ -14,6 +14,7 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
+	"github.com/kyma-project/eventmesh-migration/internal/tracing/otlp"
 )
 
 // options are the command line's.
@@ -22,6 +23,7 @@ type options struct {
 	backend           operatorv1alpha1.BackendType
 	namespace, prefix string
 	seedFile, caFile  string
+	otlpEndpoint      string
 	port, metricsPort int
 	logLevel          zapcore.Level
 }
@@ -46,6 +48,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&o.server.MaxInFlight, "max-in-flight", 512, "`number` of events sent at the same time; more are refused with 503")
 	flags.IntVar(&o.server.MaxConnections, "max-connections", 1024, "`number` of connections; at the limit, idle ones are closed for new ones")
 	flags.DurationVar(&o.server.ShutdownDelay, "shutdown-delay", 3*time.Second, "how long requests are still accepted after SIGTERM")
+	flags.StringVar(&o.otlpEndpoint, "otlp-endpoint", "", "`URL` of an OTLP/HTTP receiver for traces, such as http://collector:4318; by default there are none")
 	level := flags.String("log-level", "info", "`debug`, info, warn or error")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -87,6 +90,9 @@ func problems(rest []string, o *options, level error) error {
 	add(o.server.MaxInFlight <= 0, "--max-in-flight must be at least 1")
 	add(o.server.MaxConnections <= 0, "--max-connections must be at least 1")
 	add(o.server.ShutdownDelay < 0, "--shutdown-delay must not be negative")
+	if err := otlp.Check(o.otlpEndpoint); err != nil {
+		add(true, "--otlp-endpoint: %v", err)
+	}
 	add(level != nil, "--log-level: %v", level)
 	if len(all) == 0 {
 		return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/cloudevent"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
+	"github.com/kyma-project/eventmesh-migration/internal/tracing"
 )
 
 // maxRetryAfter bounds what an adapter may ask of our clients.
@@ -21,7 +22,8 @@ const maxRetryAfter = time.Minute
 type mesh struct {
 	*Poster
 
-	url *url.URL
+	tracer *tracing.Tracer
+	url    *url.URL
 	// source is what every event says, sourceID the same as it was given.
 	source, sourceID string
 	authorization    []string
@@ -56,6 +58,13 @@ func (m *mesh) Ready(context.Context) error { return nil }
 
 // Send implements Sender: it posts one event, and returns nil once the adapter has taken it.
 func (m *mesh) Send(ctx context.Context, ce *cloudevent.Event, from http.Header, requestID string) *legacy.Problem {
+	from, span := m.tracer.Begin(from, tracing.Posts, "post event to the mesh", time.Now(), tracing.Event{ID: ce.ID, Type: ce.Type, Source: m.source})
+	problem := m.post(ctx, ce, from, requestID)
+	span.End(causeOf(problem))
+	return problem
+}
+
+func (m *mesh) post(ctx context.Context, ce *cloudevent.Event, from http.Header, requestID string) *legacy.Problem {
 	header := ce.Header(m.source, m.sourceID)
 	passTrace(from, header, requestID)
 	if m.authorization != nil {

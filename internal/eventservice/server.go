@@ -22,6 +22,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/publish"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/subscribed"
+	"github.com/kyma-project/eventmesh-migration/internal/tracing"
 )
 
 // Options say how a server is to behave. Required are MeshURL and SourceID, or a Sender, and all
@@ -52,6 +53,8 @@ type Options struct {
 	ShutdownDelay time.Duration
 	// RequestLogging logs every request, not only what went wrong.
 	RequestLogging bool
+	// Tracer makes spans; nil: none.
+	Tracer *tracing.Tracer
 	// Subscriptions answer what is subscribed; nil if there is no cluster to ask.
 	Subscriptions Subscriptions
 }
@@ -105,6 +108,7 @@ func New(o Options, log, requests *zap.Logger) (*Server, error) {
 		if s.mesh, err = newMesh(o.MeshURL, o.SourceID, o.RequestTimeout, o.MaxInFlight); err != nil {
 			return nil, err
 		}
+		s.mesh.tracer = o.Tracer
 		s.sender = s.mesh
 	}
 	s.metrics = newMetrics(o.Metrics, s.sender, func() float64 { return float64(s.bodies.taken.Load()) })
@@ -489,9 +493,19 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	// bounds all: the slot and the body stay taken, and the sender has this long.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.options.sendTimeout())
 	defer cancel()
-	problem = s.sender.Send(ctx, ce, r.Header, req.id)
-	s.metrics.events.sent(ce, r.Header, problem, time.Since(posted))
+	header, span := s.options.Tracer.Begin(r.Header, tracing.Takes, "accept event", req.began, tracing.Event{ID: ce.ID, Type: ce.Type, Source: cmp.Or(ce.Source, s.options.SourceID)})
+	problem = s.sender.Send(ctx, ce, header, req.id)
+	s.metrics.events.sent(ce, header, problem, time.Since(posted))
+	span.End(causeOf(problem))
 	return ce, problem
+}
+
+// causeOf is why an event was not taken, in a word; "" if it was.
+func causeOf(problem *legacy.Problem) string {
+	if problem == nil {
+		return ""
+	}
+	return problem.Cause
 }
 
 var errNoCluster = errors.New("there is no cluster to ask")

@@ -156,6 +156,10 @@ type EventingSpec struct {
 	// +kubebuilder:default={}
 	Logging Logging `json:"logging,omitempty"`
 
+	// Tracing is that of the publisher and the controller; without it, they make no spans.
+	// +optional
+	Tracing *Tracing `json:"tracing,omitempty"`
+
 	// Annotations are added to every object that the operator creates. Keys and values have at most
 	// 60,000 characters together. Keys that the operator or Kubernetes gives a meaning on these
 	// objects are refused.
@@ -435,6 +439,26 @@ type Logging struct {
 	// +kubebuilder:validation:Enum=Debug;Info;Warn;Error
 	// +optional
 	LogLevel string `json:"logLevel,omitempty"`
+}
+
+// Tracing is where spans of events are sent. An event has spans if the trace that its client names
+// is sampled.
+type Tracing struct {
+	// Endpoint is a receiver for OTLP over HTTP, such as http://collector.tracing:4318. Empty: no
+	// spans are made.
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:Pattern=`^(https?://([A-Za-z0-9_][-A-Za-z0-9._]*|[[][0-9A-Fa-f:.]+[]])(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?(/[-A-Za-z0-9._~/%]*)?)?$`
+	// +kubebuilder:validation:XValidation:rule="self == '' || isURL(self)",message="endpoint must be http(s)://<host>[:port][/path]"
+	// +optional
+	Endpoint string `json:"endpoint,omitempty"`
+}
+
+// OTLPEndpoint is where spans are sent; "" if there are none.
+func (s *EventingSpec) OTLPEndpoint() string {
+	if s.Tracing == nil {
+		return ""
+	}
+	return s.Tracing.Endpoint
 }
 
 // EventingStatus is what the operator has observed. Nothing decides by it: each step is decided by

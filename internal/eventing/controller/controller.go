@@ -50,6 +50,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/peers"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
+	"github.com/kyma-project/eventmesh-migration/internal/tracing/otlp"
 )
 
 const (
@@ -86,6 +87,8 @@ type Options struct {
 	LettersAddress string
 	// Lease is how long the others wait for a leader that is gone.
 	Lease time.Duration
+	// OTLPEndpoint is as in tracing.Start.
+	OTLPEndpoint string
 	// DNSServer is as in delivery.NewSender.
 	DNSServer string
 }
@@ -213,6 +216,10 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 		return fmt.Errorf("cannot create a certificate: %w", err)
 	}
 	sender := delivery.NewSender(o.DNSServer)
+	if sender.Tracer, err = otlp.Start(ctx, o.OTLPEndpoint, "eventing-controller", log); err != nil {
+		return err
+	}
+	defer sender.Tracer.Stop()
 	deliver := delivery.Options{
 		Sender: sender, Metrics: c.metrics, Log: log,
 		DeadLetterSink: o.DeadLetterSink, DeadLetterAfter: o.DeadLetterAfter, DeadLetters: c.letters, Watches: &c.watches,

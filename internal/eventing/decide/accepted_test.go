@@ -2,6 +2,7 @@ package decide
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"net/url"
 	"os"
@@ -25,6 +26,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/k8sobject"
+	"github.com/kyma-project/eventmesh-migration/internal/tracing/otlp"
 )
 
 // TestWhatIsAcceptedIsRendered: what the API server accepts, the operator reads and renders, and
@@ -116,6 +118,7 @@ func randomSpec(r *rand.Rand) map[string]any {
 		"publisher":   map[string]any{"replicas": map[string]any{"min": pick(int64(2), int64(1)), "max": pick(int64(2), int64(99999999999), int64(3))}, "resources": resources(), "priorityClassName": pick("", "high", "-"), "spread": "Preferred"},
 		"controller":  map[string]any{"replicas": pick(int64(2), int64(0), int64(99999999999)), "maxReplicas": pick(int64(2), int64(1), int64(7)), "resources": resources(), "priorityClassName": "", "spread": pick("Preferred", "None", "Required")},
 		"logging":     map[string]any{"logLevel": pick("Info", "Debug", "Loud")},
+		"tracing":     map[string]any{"endpoint": pick("", "http://collector:4318", "https://[::1]:4318/a/b", "http://u:p@c", "http://c?a=b", "http://c/#a", "http://c/%zz", "http://c/$(POD_NAME)", "c:4318", "http://a_b/", "http://c:0")},
 		"labels":      map[string]any{key(): pick("shop", "", "a b", strings.Repeat("a", 64), "-", "true", "1e3", "a.b_c-d")},
 		"annotations": map[string]any{key(): pick("shop", "", "a: b\n- c", strings.Repeat("é", 50000), strings.Repeat("a", 300<<10), "{{ . }}", "true")},
 	}
@@ -131,6 +134,9 @@ func refusals(d *Rules, spec *operatorv1alpha1.EventingSpec) (all []string) {
 		if u, err := url.Parse(sink); err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || strings.Contains(sink, "$(") {
 			all = append(all, "--dead-letter-sink is not of the form http://<host>")
 		}
+	}
+	if err := otlp.Check(spec.OTLPEndpoint()); err != nil || strings.Contains(spec.OTLPEndpoint(), "$(") {
+		all = append(all, fmt.Sprintf("--otlp-endpoint: %v", err))
 	}
 	values, err := d.values(spec, map[string]string{}, nil, map[string]bool{}, spec.Backend.Type.Canonical())
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/post"
+	"github.com/kyma-project/eventmesh-migration/internal/tracing"
 )
 
 const (
@@ -38,6 +39,8 @@ type Sender struct {
 	// checked.
 	transport *http.Transport
 	opened    atomic.Int64
+	// Tracer makes spans; nil: none.
+	Tracer *tracing.Tracer
 }
 
 // connection is one that is counted until it is closed.
@@ -130,6 +133,16 @@ func refused(of types.NamespacedName, header http.Header, o outcome) refusal.Ref
 // send posts an event once, and waits for an answer until limit is over. The header is the caller's
 // again when send returns.
 func (s *Sender) send(ctx context.Context, limit time.Duration, to *url.URL, header http.Header, data []byte) outcome {
+	// The header of the caller does not change: the next try comes behind the same span.
+	header, span := s.Tracer.Begin(header, tracing.Posts, "deliver event", time.Now(), tracing.Event{ID: header.Get("Ce-Id"), Type: header.Get("Ce-Type"), Source: header.Get("Ce-Source")})
+	o := s.post(ctx, limit, to, header, data)
+	span.Note("url.full", to.Redacted())
+	span.Note("http.response.status_code", o.code)
+	span.End(o.problem)
+	return o
+}
+
+func (s *Sender) post(ctx context.Context, limit time.Duration, to *url.URL, header http.Header, data []byte) outcome {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	header["User-Agent"] = userAgent

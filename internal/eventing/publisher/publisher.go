@@ -19,6 +19,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/cloudevent"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
+	"github.com/kyma-project/eventmesh-migration/internal/tracing"
 )
 
 const (
@@ -40,6 +41,8 @@ type Publisher struct {
 	applications applications
 	// interest is what somebody has subscribed to.
 	interest interest
+	// Tracer makes spans; nil: none.
+	Tracer *tracing.Tracer
 	// answered: the backend has answered once.
 	answered atomic.Bool
 }
@@ -113,16 +116,16 @@ func (p *Publisher) Send(ctx context.Context, e *cloudevent.Event, from http.Hea
 	}
 	others := otherNames(e, p.applications.typeOf(of))
 	if len(others) == 0 {
-		problem := p.way.send(ctx, e, from, requestID)
+		problem := p.store(ctx, e, from, requestID)
 		e.Unsubscribed = p.interest.none(e.Source, e.Type)
 		return problem
 	}
 	// The client repeats an event of which one is missing. The others are then found by their ids.
 	problems := make(chan *legacy.Problem, len(others))
 	for _, other := range others {
-		go func() { problems <- p.way.send(ctx, other, from, requestID) }()
+		go func() { problems <- p.store(ctx, other, from, requestID) }()
 	}
-	problem := p.way.send(ctx, e, from, requestID)
+	problem := p.store(ctx, e, from, requestID)
 	for range others {
 		problem = cmp.Or(problem, <-problems)
 	}
@@ -131,6 +134,18 @@ func (p *Publisher) Send(ctx context.Context, e *cloudevent.Event, from http.Hea
 		e.Repeated = e.Repeated && other.Repeated
 		e.Unsubscribed = e.Unsubscribed && p.interest.none(other.Source, other.Type)
 	}
+	return problem
+}
+
+// store sends one event to the backend.
+func (p *Publisher) store(ctx context.Context, e *cloudevent.Event, from http.Header, requestID string) *legacy.Problem {
+	from, span := p.Tracer.Begin(from, tracing.Stores, "store event in "+string(p.backend), time.Now(), tracing.Event{ID: e.ID, Type: e.Type, Source: e.Source})
+	problem := p.way.send(ctx, e, from, requestID)
+	cause := ""
+	if problem != nil {
+		cause = problem.Cause
+	}
+	span.End(cause)
 	return problem
 }
 

@@ -62,6 +62,7 @@ func Shared(op Operator, spec *operatorv1alpha1.EventingSpec, to operatorv1alpha
 			"imagePullPolicy": "IfNotPresent", "imagePullSecrets": pullSecrets,
 		},
 		"backend":            map[string]any{"type": strings.ToLower(string(spec.Backend.Type.Canonical()))},
+		"tracing":            map[string]any{"endpoint": spec.OTLPEndpoint()},
 		"serviceMonitor":     map[string]any{"enabled": op.Optional[dependency.ServiceMonitor.Kind]},
 		"peerAuthentication": map[string]any{"enabled": op.Optional[dependency.PeerAuthentication.Kind]},
 		"controller": map[string]any{

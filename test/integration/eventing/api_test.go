@@ -128,6 +128,9 @@ func TestNewObjects(t *testing.T) {
 		{"a stream without size", eventings, eventingHead + "{backend: {config: {natsStreamMaxSize: 0}}}}", "natsStreamMaxSize must be more than 1Mi"},
 		{"more pods than there may be", eventings, eventingHead + "{publisher: {replicas: {min: 3}}}}", "min must not be greater than max"},
 		{"no pod", eventings, eventingHead + "{controller: {replicas: 0}}}", "spec.controller.replicas"},
+		{"a receiver for traces", eventings, eventingHead + "{tracing: {endpoint: 'http://collector.tracing.svc.cluster.local:4318'}}}", ""},
+		{"a receiver for traces by gRPC", eventings, eventingHead + "{tracing: {endpoint: 'collector:4317'}}}", "spec.tracing.endpoint"},
+		{"a receiver for traces with a password", eventings, eventingHead + "{tracing: {endpoint: 'http://user:password@collector:4318'}}}", "spec.tracing.endpoint"},
 		{"an unknown log level", eventings, eventingHead + "{logging: {logLevel: Trace}}}", `Unsupported value: "Trace"`},
 
 		{"a time in days", eventings, eventingHead + "{backend: {config: {deadLetterAfter: 1d}}}}", "spec.backend.config.deadLetterAfter"},

@@ -53,6 +53,7 @@ func TestRenderedAsHelmDoes(t *testing.T) {
 		"one controller":         `{controller: {enabled: true, replicas: {min: 1, max: 1}, logLevel: Debug, deadLetterSink: "http://letters.shop.svc.cluster.local/?a=b&c=d", deadLetterAfter: 1h}, nats: {enabled: false}, global: {prefix: shop, annotations: {note: "a: b # c"}}}`,
 		"controllers that grow":  "{controller: {enabled: true, replicas: {min: 1, max: 5, cpu: '1'}}, global: {prefix: shop}}",
 		"a publisher":            "{publisher: {enabled: true}}",
+		"with traces":            "{publisher: {enabled: true}, controller: {enabled: true}, tracing: {endpoint: 'http://collector.tracing:4318'}}",
 		"a publisher that grows": "{publisher: {enabled: true, image: 'registry/publisher@sha256:0123', replicas: {min: 1, max: 5}, logLevel: debug, resources: {limits: {cpu: 2}}}, global: {prefix: shop}}",
 		"one publisher":          `{publisher: {enabled: true, replicas: {min: 1, max: 1}, serviceAccountName: mine}, global: {labels: {team: "7", eventing.kyma-project.io/backend: mine}, annotations: {note: "a: b # c"}}}`,
 		"users and an image":     "{nats: {image: 'registry/nats@sha256:0123', users: {system: UA, manager: UB, controller: UC, publisher: UD}, resources: {limits: {cpu: 2}}}}",
