@@ -37,7 +37,7 @@ help: ## Show this help
 .PHONY: test
 # A tenth less time, for more memory of API servers and tests. The programs under test do not get
 # it.
-test: export GOGC ?= 200
+test e2e lint test-slow: export GOGC ?= 200
 # A race binary sleeps for a second at its end, in case that a race is just being reported: that is
 # a minute in all.
 test: export GORACE ?= atexit_sleep_ms=0
