@@ -19,6 +19,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -187,7 +188,7 @@ func managerOptions(o Options, lock *fence.Fence) manager.Options {
 	lease, renew, retry, grace := fence.LeaseDuration, fence.RenewDeadline, fence.RetryPeriod, 20*time.Second
 	return manager.Options{
 		Scheme: scheme,
-		// Objects are only watched, by their metadata: what is decided is read live.
+		// Objects are only watched, most by their metadata: what is decided is read live.
 		Cache:                               cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: by},
 		Metrics:                             metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:              o.ProbeAddress,
@@ -269,6 +270,10 @@ func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInte
 		}).
 		WithLogConstructor(func(request *reconcile.Request) logr.Logger { return requestLog(log, request) })
 	for _, object := range watched() {
+		if _, scales := object.(*autoscalingv2.HorizontalPodAutoscaler); scales {
+			b = b.Watches(object, everything, builder.WithPredicates(predicate.Funcs{UpdateFunc: rescales}))
+			continue
+		}
 		b = b.WatchesMetadata(object, everything)
 	}
 	c, err := b.Build(r)
@@ -305,6 +310,25 @@ func requestLog(log logr.Logger, request *reconcile.Request) logr.Logger {
 		return log
 	}
 	return log.WithValues("eventing", map[string]string{"name": request.Name, "namespace": request.Namespace}, "namespace", request.Namespace, "name", request.Name)
+}
+
+// rescales says whether more of an autoscaler has changed than what it measures. That is written
+// each 15 seconds (--horizontal-pod-autoscaler-sync-period of kube-controller-manager), and is no
+// reason to look at everything. It has no generation that would tell.
+func rescales(e event.UpdateEvent) bool {
+	return !equality.Semantic.DeepEqual(unmeasured(e.ObjectOld), unmeasured(e.ObjectNew))
+}
+
+// unmeasured is what the operator decides by: the spec, the metadata, and whether it can scale.
+func unmeasured(object client.Object) *autoscalingv2.HorizontalPodAutoscaler {
+	is := object.(*autoscalingv2.HorizontalPodAutoscaler) // the predicate is on this kind alone
+	decisive := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: *is.ObjectMeta.DeepCopy(), Spec: is.Spec}
+	decisive.ResourceVersion, decisive.ManagedFields = "", nil
+	for _, c := range is.Status.Conditions {
+		c.Message, c.LastTransitionTime = "", metav1.Time{}
+		decisive.Status.Conditions = append(decisive.Status.Conditions, c)
+	}
+	return decisive
 }
 
 // known are the definitions that eventing depends on.

@@ -7,10 +7,13 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/rollout"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
@@ -74,8 +77,50 @@ func (s *site) autoscaled(t *testing.T) {
 		})
 	}
 	number(3) // by the autoscaler, without any metrics: these are its bounds
+	s.measured(t, programs)
 	s.patch(eventings, "eventing", `{"spec":{"publisher":{"replicas":{"min":1,"max":1}},"controller":{"replicas":1,"maxReplicas":null}}}`)
 	scaler(false)
 	number(1)
 	s.await(time.Minute, operatorv1alpha1.StateReady, "", "")
+}
+
+// measured writes what an autoscaler that has metrics writes all the time. The operator does not
+// look at everything for that.
+func (s *site) measured(t *testing.T, programs []string) {
+	t.Helper()
+	for _, program := range programs {
+		poll.Until(t, time.Minute, program+" has all pods", func(context.Context) error {
+			u, err := s.get(deployments, program)
+			if ready, _, _ := unstructured.NestedInt64(u.Object, "status", "readyReplicas"); err == nil && ready != 3 {
+				err = fmt.Errorf("%d are ready", ready)
+			}
+			return err
+		})
+	}
+	s.await(time.Minute, operatorv1alpha1.StateReady, "", "")
+	time.Sleep(time.Second) // that the operator has looked at the last pod cannot be seen
+	mark, err := cluster.Mark(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const times = 10
+	for i := range times {
+		for _, program := range programs {
+			metric := fmt.Sprintf(`{"status":{"currentMetrics":[{"type":"Resource","resource":{"name":"cpu","current":{"averageValue":"%dm"}}}]}}`, i+1)
+			if _, err := s.client.Resource(autoscalers).Namespace(s.namespace).Patch(t.Context(), program, types.MergePatchType, []byte(metric), metav1.PatchOptions{}, "status"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(200 * time.Millisecond) // longer than a look takes
+	}
+	looks, err := cluster.Requests(t.Context(), mark, func(r kubernetes.Request) bool {
+		return byOperator(r) && r.Verb == "list" && r.Resource == "persistentvolumeclaims" && r.Namespace == s.namespace
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// One is the routine, and one of the real autoscaler, which says again that it misses metrics.
+	if len(looks) > 2 {
+		t.Errorf("%d measurements of autoscalers made the operator look %d times", times, len(looks))
+	}
 }
