@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -21,6 +22,7 @@ import (
 
 const (
 	// tracesPath is where a collector takes spans, behind the address of its receiver (OTLP/HTTP).
+	// Some know the address with it: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is of that form.
 	tracesPath = "v1/traces"
 	// flushLimit is how long the end of a process waits for the collector to take the last spans.
 	flushLimit = 3 * time.Second
@@ -53,7 +55,7 @@ func Start(ctx context.Context, endpoint, service string, log *zap.Logger) (*tra
 	if err := Check(endpoint); err != nil {
 		return nil, err
 	}
-	u, err := url.Parse(endpoint)
+	u, err := url.Parse(strings.TrimSuffix(strings.TrimRight(endpoint, "/"), "/"+tracesPath))
 	if err != nil {
 		return nil, err
 	}

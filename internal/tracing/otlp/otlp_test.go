@@ -192,6 +192,23 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// TestEndpoint: the forms in which people know the address of a collector.
+func TestEndpoint(t *testing.T) {
+	for _, path := range []string{"", "/", "/v1/traces", "/v1/traces/"} {
+		to := collector.Start(t)
+		tracer, err := otlp.Start(t.Context(), to.URL+path, "tester", zap.NewNop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, span := tracer.Begin(header("01"), tracing.Takes, "taken", time.Now(), event)
+		span.End("")
+		tracer.Stop()
+		if spans := to.Of(id); len(spans) != 1 {
+			t.Errorf("with %q behind its address, the collector has %v", path, spans)
+		}
+	}
+}
+
 func TestOff(t *testing.T) {
 	tracer, err := otlp.Start(t.Context(), "", "tester", zap.NewNop())
 	if tracer != nil || err != nil {
