@@ -64,9 +64,9 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 # schedules and read all sources, which takes up to ten times as long with the race detector. LONGEST
 # are beside the others of PROCESSES, one at a time, and RACED are the longest of the others.
 PROCESSTEST := EVENTMESH_TEST_RACE=programs go test -p 2 -vet=off
-PROCESSES := ./test/integration/eventingmanager ./test/integration/takeover ./test/integration/eventbus ./internal ./internal/eventing/chart ./internal/eventing/decide ./build/release ./test/module ./build/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing ./test/guide ./test/newjob
+PROCESSES := ./test/integration/eventingmanager ./test/integration/takeover ./internal ./internal/eventing/chart ./internal/eventing/decide ./build/release ./test/module ./build/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing ./test/newjob
 PLAIN := ./build/sizes ./charts/eventing-manager ./internal/eventing/backend ./internal/eventing/guide ./internal/eventing/stored ./internal/eventing/takeover ./internal/eventservice/legacy ./internal/eventservice/publish ./internal/flowpage ./internal/migration/jobs/trigger/route ./internal/migration/kyma ./internal/migration/kyma/eventpath ./internal/natsutil ./internal/redact
-LONGEST := ./test/integration/eventing ./test/eventservice
+LONGEST := ./test/integration/eventing ./test/integration/eventbus ./test/guide ./test/eventservice
 RACED := ./test/integration/jobmanager ./test/model
 
 ##@ The migration: docs/migration
