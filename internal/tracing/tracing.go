@@ -70,6 +70,10 @@ func (t *Tracer) Begin(header http.Header, kind Kind, name string, since time.Ti
 	return header, Span{span}
 }
 
+// Made says whether there is a span, for notes that cost something. What a note says goes to people
+// who may read no Secret.
+func (s Span) Made() bool { return s.span != nil }
+
 // Note adds to what the span says.
 func (s Span) Note(key, value string) {
 	if s.span != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/post"
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 	"github.com/kyma-project/eventmesh-migration/internal/tracing"
 )
 
@@ -136,8 +137,10 @@ func (s *Sender) send(ctx context.Context, limit time.Duration, to *url.URL, hea
 	// The header of the caller does not change: the next try comes behind the same span.
 	header, span := s.Tracer.Begin(header, tracing.Posts, "deliver event", time.Now(), tracing.Event{ID: header.Get("Ce-Id"), Type: header.Get("Ce-Type"), Source: header.Get("Ce-Source")})
 	o := s.post(ctx, limit, to, header, data)
-	span.Note("url.full", to.Redacted())
-	span.Note("http.response.status_code", o.code)
+	if span.Made() {
+		span.Note("url.full", redact.URL(to.String()))
+		span.Note("http.response.status_code", o.code)
+	}
 	span.End(o.problem)
 	return o
 }
