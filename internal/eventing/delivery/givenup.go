@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
 
 const (
@@ -70,7 +71,7 @@ func (w *worker) keep(m *nats.Msg, about *nats.MsgMetadata, o outcome) bool {
 	now := time.Now()
 	l := &contract.Letter{
 		Namespace: w.subscription.Namespace, Subscription: w.subscription.Name, UID: string(w.settings.UID),
-		Sink: w.settings.Sink, Answer: o.code, Problem: o.problem, Published: about.Timestamp, First: now, Last: now,
+		Sink: redact.URL(w.settings.Sink), Answer: o.code, Problem: o.problem, Published: about.Timestamp, First: now, Last: now,
 	}
 	if o.code != contract.AnswerInvalid {
 		w.mu.Lock()

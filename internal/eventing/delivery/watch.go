@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
 
 // mostSeen is how many deliveries wait for somebody who watches and does not read: later ones are
@@ -57,7 +58,7 @@ func (w *Watches) tell(subscription types.NamespacedName, sink string, header ht
 			continue
 		}
 		d := contract.Delivery{
-			Namespace: subscription.Namespace, Subscription: subscription.Name, Sink: sink, Type: header.Get("Ce-Type"),
+			Namespace: subscription.Namespace, Subscription: subscription.Name, Sink: redact.URL(sink), Type: header.Get("Ce-Type"),
 			Stored: stored, Received: received, Posted: posted, Answered: time.Now(), Try: try, Answer: o.code, Problem: o.problem,
 		}
 		select {

@@ -19,7 +19,7 @@ type Letter struct {
 	Namespace    string `json:"namespace"`
 	Subscription string `json:"subscription"`
 	UID          string `json:"uid,omitempty"`
-	// Sink is the URL that did not take it.
+	// Sink is the URL that did not take it, without the values of its query.
 	Sink string `json:"sink,omitempty"`
 	// ID, Source and Type are the event's; empty of a message that is no event.
 	ID     string `json:"id,omitempty"`
