@@ -60,7 +60,7 @@ func (m *mesh) Ready(context.Context) error { return nil }
 func (m *mesh) Send(ctx context.Context, ce *cloudevent.Event, from http.Header, requestID string) *legacy.Problem {
 	from, span := m.tracer.Begin(from, tracing.Posts, "post event to the mesh", time.Now(), tracing.Event{ID: ce.ID, Type: ce.Type, Source: m.source})
 	problem := m.post(ctx, ce, from, requestID)
-	span.End(causeOf(problem))
+	span.End(problem.Why())
 	return problem
 }
 

@@ -496,16 +496,8 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	header, span := s.options.Tracer.Begin(r.Header, tracing.Takes, "accept event", req.began, tracing.Event{ID: ce.ID, Type: ce.Type, Source: cmp.Or(ce.Source, s.options.SourceID)})
 	problem = s.sender.Send(ctx, ce, header, req.id)
 	s.metrics.events.sent(ce, header, problem, time.Since(posted))
-	span.End(causeOf(problem))
+	span.End(problem.Why())
 	return ce, problem
-}
-
-// causeOf is why an event was not taken, in a word; "" if it was.
-func causeOf(problem *legacy.Problem) string {
-	if problem == nil {
-		return ""
-	}
-	return problem.Cause
 }
 
 var errNoCluster = errors.New("there is no cluster to ask")

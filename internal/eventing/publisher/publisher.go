@@ -141,11 +141,7 @@ func (p *Publisher) Send(ctx context.Context, e *cloudevent.Event, from http.Hea
 func (p *Publisher) store(ctx context.Context, e *cloudevent.Event, from http.Header, requestID string) *legacy.Problem {
 	from, span := p.Tracer.Begin(from, tracing.Stores, "store event in "+string(p.backend), time.Now(), tracing.Event{ID: e.ID, Type: e.Type, Source: e.Source})
 	problem := p.way.send(ctx, e, from, requestID)
-	cause := ""
-	if problem != nil {
-		cause = problem.Cause
-	}
-	span.End(cause)
+	span.End(problem.Why())
 	return problem
 }
 

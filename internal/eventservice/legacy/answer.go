@@ -48,6 +48,14 @@ type Problem struct {
 	Cause string `json:"-"`
 }
 
+// Why is the Cause; "" of nil, which is an event that was taken.
+func (e *Problem) Why() string {
+	if e == nil {
+		return ""
+	}
+	return e.Cause
+}
+
 type errorDetail struct {
 	Field    string `json:"field,omitempty"`
 	Type     string `json:"type,omitempty"`
