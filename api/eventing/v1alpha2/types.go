@@ -81,7 +81,7 @@ type SubscriptionSpec struct {
 	Sink string `json:"sink"`
 
 	// DeadLetterSink is the URL of a Service, as in sink, that gets the events of this Subscription
-	// that are given up. What it does not take is stored.
+	// that are given up. What it does not take is stored; on the mesh, the client is told.
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('^https?://[a-z0-9]([-a-z0-9]*[a-z0-9])?[.][a-z0-9]([-a-z0-9]*[a-z0-9])?[.]svc[.]cluster[.]local(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?(/[^#]*)?$') && isURL(self)",message="deadLetterSink must be http(s)://<service>.<namespace>.svc.cluster.local[:port][/path]"
 	// +optional

@@ -257,7 +257,8 @@ type BackendConfig struct {
 	NATSResources corev1.ResourceRequirements `json:"natsResources,omitempty"`
 
 	// DeadLetterSink is a URL that gets the events that a sink does not take. On NATS, an event
-	// that it does not take, either, is stored as without it.
+	// that it does not take, either, is stored as without it. On the mesh, the client is told, as
+	// without it.
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:Pattern=`^(https?://([-A-Za-z0-9._~!&'()*+,;=:%]+@)?([A-Za-z0-9_][-A-Za-z0-9._]*|[[][0-9A-Fa-f:.]+[]])(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?([/?][!-"%-~]*)?)?$`
 	// +kubebuilder:validation:XValidation:rule="self == '' || isURL(self)",message="deadLetterSink must be http(s)://<host>[:port][/path]"

@@ -39,6 +39,9 @@ const (
 	// TriggerParameter is in the query of what the mesh posts to the controller: the name of the
 	// Trigger, a dot, and what tells this Trigger from an earlier one of its name.
 	TriggerParameter = "trigger"
+	// DeadLetterPath is where the Broker posts to the controller what was not taken after all
+	// tries: delivery.deadLetterSink of the Broker.
+	DeadLetterPath = "/dead-letter"
 	// ProbeAttribute is in a probe of the mesh, which goes to no sink, and TimeAttribute has the
 	// time of an event as the client wrote it, which Knative changes to UTC. Names that begin so
 	// are Knative's, and the publisher takes none of them from clients.

@@ -33,8 +33,11 @@ const (
 	// delivery.timeout and delivery.retry of the Broker.
 	MeshWait    = MeshAnswer + time.Second
 	MeshRetries = 2
-	// MeshTimeout is how long the mesh has for an event that it was sent: all tries, and the pauses
-	// between them (docs/decisions/1201-the-mesh.md).
+	// MeshLetterTimeout is how long a dead letter sink has for an event of the mesh. It is asked
+	// after the last try, once.
+	MeshLetterTimeout = 3 * time.Second
+	// MeshTimeout is how long the mesh has for an event that it was sent: all tries, the pauses
+	// between them, and the dead letter sink (docs/decisions/1201-the-mesh.md).
 	MeshTimeout = (MeshRetries+1)*MeshWait + 4*time.Second
 	// MeshDelay is how long a controller that ends still accepts new events of the mesh, since some
 	// nodes go on sending them; MeshEnd is how long it then answers those that it has: as long as

@@ -63,6 +63,7 @@ func TestTimes(t *testing.T) {
 		{"the sink of the mesh has its time if no slot is waited for", backend.MeshAnswer, backend.MeshSinkTimeout, 1},
 		{"Knative hears the answer", backend.MeshWait, backend.MeshAnswer, 1},
 		{"the publisher hears the answer after the last try", backend.MeshTimeout, backend.MeshWait, backend.MeshRetries + 1},
+		{"the publisher hears that an event is a dead letter", backend.MeshTimeout - (backend.MeshRetries+1)*backend.MeshWait, backend.MeshLetterTimeout, 1},
 		{"a controller that ends answers what Knative waits for", backend.MeshEnd, backend.MeshWait, 1},
 		{"a controller that ends tells NATS what sinks have answered", backend.ControllerEnd, backend.SinkTimeout, 1},
 	} {

@@ -44,7 +44,8 @@ type announcer struct {
 type announced struct {
 	failing  bool
 	blocking string
-	letter   time.Time
+	// letter and posted are health.Health.Letter and Posted of which an Event told last.
+	letter, posted time.Time
 	// at is when an Event of a reason told of it last.
 	at map[string]time.Time
 }
@@ -105,6 +106,9 @@ func (a *announcer) announce(s *eventingv1alpha2.Subscription, h health.Health, 
 	}
 	if h.Letter.After(is.letter) && tell(corev1.EventTypeWarning, eventingv1alpha2.EventGivenUp, "An event was given up at %s, because the sink %s did not take it for too long (%s): it is a dead letter now. Next: kubectl eventing dead-letters list -n %s", h.Letter.UTC().Format(time.RFC3339), shown, h.Problem, s.Namespace) {
 		is.letter = h.Letter
+	}
+	if h.Posted.After(is.posted) && tell(corev1.EventTypeWarning, eventingv1alpha2.EventGivenUp, "An event was given up at %s, because the sink %s did not take it (%s): the dead letter sink has it. %s", h.Posted.UTC().Format(time.RFC3339), shown, h.Problem, look) {
+		is.posted = h.Posted
 	}
 	return again
 }

@@ -64,9 +64,9 @@ func TestAnnounce(t *testing.T) {
 		t.Fatal(err)
 	}
 	works, fails := health.Health{Known: true}, health.Health{Known: true, Problem: "the sink answers 503"}
-	blocks, gaveUp := fails, fails
+	blocks, gaveUp, posted := fails, fails, fails
 	blocks.Blocking = health.Blocking{ID: "7", Since: began}
-	gaveUp.Letter = began
+	gaveUp.Letter, posted.Posted = began, began
 	const warning, normal = "Warning ", "Normal "
 	for i, step := range []struct {
 		at    time.Duration
@@ -90,6 +90,8 @@ func TestAnnounce(t *testing.T) {
 		{time.Minute + 2*time.Second, health.Health{}, nil, 0}, // another sink, which is not known yet
 		{time.Minute + 3*time.Second, works, nil, 7 * time.Second},
 		{time.Minute + 10*time.Second, works, []string{normal + eventingv1alpha2.EventRecovered}, 0},
+		{3 * time.Minute, posted, []string{warning + eventingv1alpha2.EventFailing, warning + eventingv1alpha2.EventGivenUp}, 0},
+		{3*time.Minute + time.Second, posted, nil, 0},
 	} {
 		now.now = began.Add(step.at)
 		again := a.announce(s, step.is, sink, false, began.Add(step.at))

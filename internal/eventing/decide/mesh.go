@@ -53,8 +53,8 @@ func (mesh) again(t *turn) Action {
 	return nil
 }
 
-func (mesh) values(_ *Rules, spec *operatorv1alpha1.EventingSpec, _ map[string]string, _ []byte) (map[string]any, error) {
-	return map[string]any{"deadLetterSink": spec.Backend.Config.DeadLetterSink}, nil
+func (mesh) values(*Rules, *operatorv1alpha1.EventingSpec, map[string]string, []byte) (map[string]any, error) {
+	return map[string]any{}, nil
 }
 
 // brokerKey is all of the mesh that the operator creates where no kinds of others are served.

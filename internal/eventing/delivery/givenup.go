@@ -36,7 +36,7 @@ func (w *worker) giveUp(m *nats.Msg, about *nats.MsgMetadata, header http.Header
 		header[deadLetterDest], header[deadLetterCode] = []string{w.settings.Sink}, []string{o.code}
 		letter := w.Sender.send(context.Background(), backend.SinkTimeout, w.letterSink, header, m.Data)
 		if letter.taken() {
-			w.lettered()
+			w.lettered(w.health.NotePosted)
 			return true
 		}
 		w.Log.Warn("the dead letter sink takes no events", zap.String("subscription", w.name), zap.String("problem", letter.problem))
@@ -88,14 +88,14 @@ func (w *worker) keep(m *nats.Msg, about *nats.MsgMetadata, o outcome) bool {
 		w.Log.Warn("an event cannot be stored as a dead letter, and waits", zap.String("subscription", w.name), zap.Error(err))
 		return false
 	}
-	w.lettered()
+	w.lettered(w.health.NoteLetter)
 	return true
 }
 
 // lettered says that an event became a dead letter.
-func (w *worker) lettered() {
+func (w *worker) lettered(note func(now time.Time) time.Duration) {
 	w.metrics.Count("dead-letter")
-	if after := w.health.NoteLetter(time.Now()); after > 0 {
+	if after := note(time.Now()); after > 0 {
 		w.Changed(w.subscription, after)
 	}
 }

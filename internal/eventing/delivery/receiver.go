@@ -29,6 +29,11 @@ const (
 	openFor        = 5 * time.Second
 	// maxEvent is the largest body, with some room: the publisher takes at most 1 MiB.
 	maxEvent = 1<<20 + 1
+	// What an event is counted as for which the sink was not asked: it is left alone, or has no
+	// slot, or there is none.
+	codeOpen    = "open"
+	codeBusy    = "busy"
+	codeRefused = "refused"
 	// knativePrefix begins the attributes that Knative adds to an event.
 	knativePrefix = "Ce-Knative"
 )
@@ -60,13 +65,15 @@ var (
 // sink has. It is an http.Handler.
 //
 //	204  the sink took the event, or the Subscription is gone
-//	400  the request is no event in the binary mode of CloudEvents
+//	400  the request is no event in the binary mode of CloudEvents, or a dead letter that nobody takes
 //	404  another path
 //	413  the event is too large
 //	502  the sink did not take the event
 //	503  there was no slot in time, or its Subscription has its share of the memory, the sink failed too often a moment ago, or the Subscription cannot be found or has errors
 //
-// An answer has no body: the mesh would take it for another event.
+// The Broker posts what was not taken after all tries to [backend.DeadLetterPath]. An answer of
+// success has no body: the mesh would take it for another event. The body of a failure is what the
+// event is counted as, which comes back with the dead letter.
 type Receiver struct {
 	options Options
 	find    Finder
@@ -173,9 +180,18 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
 	r.used = true
 	r.mu.Unlock()
-	namespace, name, ok := cutPath(q.URL.Path)
+	key, known := cutPath(q.URL.Path)
+	serve := r.serveEvent
+	if q.URL.Path == backend.DeadLetterPath {
+		key, known = addressee(q.Header)
+		serve = r.serveLetter
+		if !known {
+			serve = r.serveForeignLetter
+		}
+		known = true
+	}
 	switch {
-	case !ok:
+	case !known:
 		w.WriteHeader(http.StatusNotFound)
 		return
 	case q.Method != http.MethodPost:
@@ -185,7 +201,6 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(q.Context(), backend.MeshAnswer)
 	defer cancel()
-	key := types.NamespacedName{Namespace: namespace, Name: name}
 	size := q.ContentLength
 	if size < 0 || size > maxEvent {
 		size = maxEvent
@@ -194,7 +209,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	bytes := r.hold(key)
 	defer r.release(key, bytes)
 	if !bytes.takePost(size) {
-		r.count(key, "busy")
+		r.count(key, codeBusy)
 		unavailable(w, time.Second)
 		return
 	}
@@ -215,41 +230,60 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	var settings Settings
-	isProbe := q.Header.Get(probeHeader) != ""
-	if isProbe {
-		err = r.find.Probed(ctx, key, q.URL.Query().Get(backend.TriggerParameter), header.Get("Ce-Type"))
-	} else {
-		settings, err = r.find.Find(ctx, key)
-	}
-	switch {
-	case errors.Is(err, ErrGone), err == nil && isProbe:
-		w.WriteHeader(http.StatusNoContent)
-		return
-	case err != nil:
-		r.options.Log.Info("cannot deliver an event of the mesh", zap.Stringer("subscription", key), zap.Error(err))
-		unavailable(w, 0)
-		return
-	}
-	status, after := r.deliver(ctx, key, settings, header, data)
-	if status == http.StatusServiceUnavailable {
-		unavailable(w, after)
-		return
-	}
-	w.WriteHeader(status)
+	serve(ctx, w, q, key, header, data)
 }
 
-// deliver posts an event when there is a slot, and returns the status of the answer.
-func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settings Settings, header http.Header, data []byte) (status int, after time.Duration) {
+// serveEvent answers with what became of an event, or of a probe.
+func (r *Receiver) serveEvent(ctx context.Context, w http.ResponseWriter, q *http.Request, key types.NamespacedName, header http.Header, data []byte) {
+	if isProbe(q) {
+		err := r.find.Probed(ctx, key, q.URL.Query().Get(backend.TriggerParameter), header.Get("Ce-Type"))
+		if err == nil {
+			w.WriteHeader(http.StatusNoContent)
+		} else {
+			r.notFound(w, key, err)
+		}
+		return
+	}
+	settings, err := r.find.Find(ctx, key)
+	if err != nil {
+		r.notFound(w, key, err)
+		return
+	}
+	status, code, after := r.deliver(ctx, key, settings, header, data)
+	if status == http.StatusServiceUnavailable {
+		unavailable(w, after)
+	} else {
+		w.WriteHeader(status)
+	}
+	if status != http.StatusNoContent {
+		_, _ = io.WriteString(w, code)
+	}
+}
+
+// notFound answers where the Subscription cannot be delivered to: one that is gone wants nothing.
+func (r *Receiver) notFound(w http.ResponseWriter, key types.NamespacedName, err error) {
+	if errors.Is(err, ErrGone) {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	r.options.Log.Info("cannot deliver an event of the mesh", zap.Stringer("subscription", key), zap.Error(err))
+	unavailable(w, 0)
+}
+
+func isProbe(q *http.Request) bool { return q.Header.Get(probeHeader) != "" }
+
+// deliver posts an event when there is a slot, and returns the status of the answer, and what the
+// event is counted as.
+func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settings Settings, header http.Header, data []byte) (status int, code string, after time.Duration) {
 	sink, err := ParseSink(key.Namespace, settings.Sink)
 	if err != nil {
-		r.count(key, "refused")
-		return http.StatusServiceUnavailable, 0
+		r.count(key, codeRefused)
+		return http.StatusServiceUnavailable, codeRefused, 0
 	}
 	t := r.target(key, settings, sink)
 	if t.breaker.State() == gobreaker.StateOpen {
-		r.count(key, "open")
-		return http.StatusServiceUnavailable, openFor
+		r.count(key, codeOpen)
+		return http.StatusServiceUnavailable, codeOpen, openFor
 	}
 	timer := time.NewTimer(backend.MeshSlotTimeout)
 	defer timer.Stop()
@@ -257,15 +291,15 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 	case t.slots <- struct{}{}:
 		defer func() { <-t.slots }()
 	case <-timer.C:
-		r.count(key, "busy")
-		return http.StatusServiceUnavailable, 0
+		r.count(key, codeBusy)
+		return http.StatusServiceUnavailable, codeBusy, 0
 	case <-ctx.Done():
-		return http.StatusServiceUnavailable, 0 // nobody waits for it
+		return http.StatusServiceUnavailable, "", 0 // nobody waits for it
 	}
 	done, err := t.breaker.Allow()
 	if err != nil { // it failed while this one waited, or another event is the try
-		r.count(key, "open")
-		return http.StatusServiceUnavailable, openFor
+		r.count(key, codeOpen)
+		return http.StatusServiceUnavailable, codeOpen, openFor
 	}
 	t.metrics.InFlight.Inc()
 	defer t.metrics.InFlight.Dec()
@@ -280,10 +314,10 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 	if !o.taken() {
 		t.refusals.Say(r.options.Log, "a sink did not take an event, which the mesh or its client sends again", refused(key, header, o))
 		done(errors.New(o.problem))
-		return http.StatusBadGateway, o.after
+		return http.StatusBadGateway, o.code, o.after
 	}
 	done(nil)
-	return http.StatusNoContent, 0
+	return http.StatusNoContent, o.code, 0
 }
 
 func (r *Receiver) count(key types.NamespacedName, code string) {
@@ -306,12 +340,12 @@ func unavailable(w http.ResponseWriter, after time.Duration) {
 }
 
 // cutPath reads the path /deliver/<namespace>/<name>.
-func cutPath(path string) (namespace, name string, ok bool) {
+func cutPath(path string) (subscription types.NamespacedName, ok bool) {
 	parts := strings.Split(path, "/")
 	if len(parts) != 4 || parts[0] != "" || parts[1] != "deliver" || parts[2] == "" || parts[3] == "" {
-		return "", "", false
+		return types.NamespacedName{}, false
 	}
-	return parts[2], parts[3], true
+	return types.NamespacedName{Namespace: parts[2], Name: parts[3]}, true
 }
 
 // meshHeader is the header of a request to the sink for an event of the mesh: that of NATS, without

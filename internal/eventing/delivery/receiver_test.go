@@ -2,11 +2,13 @@ package delivery
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -108,14 +110,15 @@ func TestReceiver(t *testing.T) {
 		change                     func(http.Header)
 		answer                     http.HandlerFunc
 		want, posted               int
+		code                       string // the body of the answer
 	}{
 		{reason: "an event", want: 204, posted: 1},
 		{reason: "no data", body: "-", want: 204, posted: 1},
 		{reason: "a time that Knative has changed", change: func(h http.Header) { h.Set("Ce-Time", "1"); h.Set("ce-"+backend.TimeAttribute, "2") }, want: 204, posted: 1},
 		{reason: "the answer of the sink has a body", answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }, want: 204, posted: 1},
-		{reason: "the sink refuses", answer: status(400), want: 502, posted: 1},
-		{reason: "the sink redirects", answer: status(307), want: 502, posted: 1},
-		{reason: "the sink ends the connection", answer: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, want: 502, posted: 1},
+		{reason: "the sink refuses", answer: status(400), want: 502, posted: 1, code: "400"},
+		{reason: "the sink redirects", answer: status(307), want: 502, posted: 1, code: "307"},
+		{reason: "the sink ends the connection", answer: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, want: 502, posted: 1, code: codeError},
 		{reason: "a Subscription that is gone", path: "/deliver/shop/gone", want: 204},
 		{reason: "a Subscription with errors", path: "/deliver/shop/invalid", want: 503},
 		{reason: "a Subscription that cannot be found", path: "/deliver/shop/unknown", want: 503},
@@ -144,8 +147,8 @@ func TestReceiver(t *testing.T) {
 			path = "/deliver/shop/orders"
 		}
 		got := s.post(method, path, body, tc.change)
-		if got.Code != tc.want || s.requests() != tc.posted || got.Body.Len() > 0 {
-			t.Errorf("%s: %d with %d bytes after %d requests, want %d after %d", tc.reason, got.Code, got.Body.Len(), s.requests(), tc.want, tc.posted)
+		if got.Code != tc.want || s.requests() != tc.posted || got.Body.String() != tc.code {
+			t.Errorf("%s: %d with %q after %d requests, want %d with %q after %d", tc.reason, got.Code, got.Body, s.requests(), tc.want, tc.code, tc.posted)
 			continue
 		}
 		if tc.posted == 0 {
@@ -168,6 +171,77 @@ func TestReceiver(t *testing.T) {
 		}
 		if s.bodies[0] != body || s.got[0].RequestURI != "/in?a=b" || s.got[0].Host != "orders.shop.svc.cluster.local" {
 			t.Errorf("%s: the request is %s to %s with %q", tc.reason, s.got[0].RequestURI, s.got[0].Host, s.bodies[0])
+		}
+	}
+}
+
+// TestReceiverGivesUp: what a sink did not take goes to the dead letter sink of the Subscription,
+// or else to that of the installation, and what was not brought there stays with the client.
+func TestReceiverGivesUp(t *testing.T) {
+	// knative adds what Knative v0.49 does: kncloudevents.dispatchExecutionInfoTransformers.
+	knative := func(dest, code, body string) func(http.Header) {
+		return func(h http.Header) {
+			h.Set(deadLetterDest, dest)
+			h.Set(deadLetterCode, code)
+			h.Set(errorData, base64.StdEncoding.EncodeToString([]byte(body)))
+		}
+	}
+	const ours, theirs = "http://eventing-controller.kyma-system.svc.cluster.local/deliver/shop/orders?trigger=a.b", "http://audit.other.svc.cluster.local/"
+	own, all := "http://letters.shop.svc.cluster.local/own", "http://letters.kyma.svc.cluster.local/all"
+	for _, tc := range []struct {
+		reason, own, all, dest, code, body string
+		change                             func(http.Header)
+		status                             int // of the dead letter sink
+		want                               int
+		at, letterDest, letterCode         string // "" if the dead letter sink is not asked
+	}{
+		{reason: "a sink that refused", own: own, all: all, dest: ours, code: "502", body: "400", want: 204, at: "/own", letterDest: ordersSink.Sink, letterCode: "400"},
+		{reason: "the sink of the installation", all: all, dest: ours, code: "502", body: codeError, want: 204, at: "/all", letterDest: ordersSink.Sink, letterCode: codeError},
+		{reason: "a sink that is left alone, since it refused", own: own, dest: ours, code: "503", body: codeOpen, want: 204, at: "/own", letterDest: ordersSink.Sink, letterCode: "503"},
+		{reason: "no dead letter sink", dest: ours, code: "502", body: "400", want: 400},
+		{reason: "no slot", own: own, dest: ours, code: "503", body: codeBusy, want: 400},
+		{reason: "a Subscription that could not be read", own: own, dest: ours, code: "503", want: 400},
+		{reason: "a dead letter sink that refuses", own: own, all: all, dest: ours, code: "502", body: "400", status: 500, want: 400, at: "/own", letterDest: ordersSink.Sink, letterCode: "400"},
+		{reason: "a Subscription that is gone", own: own, dest: strings.Replace(ours, "orders", "gone", 1), code: "502", body: "400", want: 204},
+		{reason: "a Subscription that cannot be read now", own: own, dest: strings.Replace(ours, "orders", "unknown", 1), code: "502", body: "400", want: 503},
+		{reason: "a Trigger of somebody else", own: own, all: all, dest: theirs, code: "500", body: "no", want: 204, at: "/all", letterDest: theirs, letterCode: "500"},
+		{reason: "a Trigger of somebody else, and no dead letter sink", own: own, dest: theirs, code: "500", body: "no", want: 400},
+		{reason: "a probe", own: own, all: all, dest: ours, code: "502", body: "400", change: func(h http.Header) { h.Set(probeHeader, "all") }, want: 400},
+		{reason: "no event", own: own, dest: ours, code: "502", body: "400", change: func(h http.Header) { h.Del("Ce-Id") }, want: 400},
+	} {
+		settings := ordersSink
+		settings.DeadLetterSink = tc.own
+		s := startMeshSink(t, settings)
+		if tc.all != "" {
+			s.receiver.options.DeadLetterSink, _ = url.Parse(tc.all)
+		}
+		if tc.status != 0 {
+			s.answer = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(tc.status) }
+		}
+		got := s.post(http.MethodPost, backend.DeadLetterPath, "x", func(h http.Header) {
+			knative(tc.dest, tc.code, tc.body)(h)
+			if tc.change != nil {
+				tc.change(h)
+			}
+		})
+		asked := 0
+		if tc.at != "" {
+			asked = 1
+		}
+		if got.Code != tc.want || s.requests() != asked || len(s.probed) > 0 {
+			t.Errorf("%s: %d after %d requests, want %d after %d; probed: %q", tc.reason, got.Code, s.requests(), tc.want, asked, s.probed)
+			continue
+		}
+		if asked == 0 {
+			continue
+		}
+		h := s.got[0].Header
+		if s.got[0].RequestURI != tc.at || s.bodies[0] != "x" || h.Get("Ce-Id") != "1" || h.Get(deadLetterDest) != tc.letterDest || h.Get(deadLetterCode) != tc.letterCode {
+			t.Errorf("%s: at %s with %v, want %s of %s with %s", tc.reason, s.got[0].RequestURI, h, tc.at, tc.letterDest, tc.letterCode)
+		}
+		is, _ := s.receiver.target(types.NamespacedName{Namespace: "shop", Name: "orders"}, settings, Sink{url: &url.URL{}}).health.Record()
+		if told := !is.Posted.IsZero(); told != (tc.want == 204 && tc.dest == ours) {
+			t.Errorf("%s: the health of the Subscription knows of a dead letter: %t", tc.reason, told)
 		}
 	}
 }

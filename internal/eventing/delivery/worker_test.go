@@ -229,7 +229,7 @@ func TestBlocking(t *testing.T) {
 	publish(8, "a.b")
 	for next(t, told) != "2 +ACK" {
 	}
-	if got := healthOf(d); got.Letter.Before(began) || got.Blocking.ID != "" || got.Problem == "" {
+	if got := healthOf(d); got.Posted.Before(began) || got.Blocking.ID != "" || got.Problem == "" {
 		t.Errorf("an event became a dead letter: %+v", got)
 	}
 	if err := d.StopAll(t.Context()); err != nil {

@@ -350,7 +350,8 @@ func (f *Fleet) reported(from string, content []byte) error {
 		of[key] = is
 		f.mu.Unlock()
 		was, will := before.seen.Health.At(now), is.seen.Health.At(now)
-		if was.Known != will.Known || was.Problem != will.Problem || was.Blocking.ID != will.Blocking.ID || will.Letter.Sub(was.Letter) > time.Second {
+		if was.Known != will.Known || was.Problem != will.Problem || was.Blocking.ID != will.Blocking.ID ||
+			will.Letter.Sub(was.Letter) > time.Second || will.Posted.Sub(was.Posted) > time.Second {
 			f.changed(key, 0)
 		}
 	}

@@ -63,7 +63,7 @@ func TestSinkReport(t *testing.T) {
 	seen := delivery.Seen{
 		Health: health.Record{
 			Taken: at(-9), Failed: at(-1), Since: at(-5), Next: at(7), Problem: "the sink answers 503",
-			Blocking: health.Blocking{ID: "7", Since: at(-4)}, Blocked: at(-3), Letter: at(-2),
+			Blocking: health.Blocking{ID: "7", Since: at(-4)}, Blocked: at(-3), Letter: at(-2), Posted: at(-6),
 		},
 		Known: 5, Repeating: 3, Oldest: at(-100),
 	}

@@ -23,6 +23,7 @@ type sinkReport struct {
 	BlockingSince *int64               `json:"blockingSince,omitempty"`
 	Blocked       *int64               `json:"blocked,omitempty"`
 	Letter        *int64               `json:"letter,omitempty"`
+	Posted        *int64               `json:"posted,omitempty"`
 	Known         int64                `json:"known,omitempty"`
 	Repeating     int64                `json:"repeating,omitempty"`
 	Oldest        *int64               `json:"oldest,omitempty"`
@@ -40,7 +41,7 @@ func reportOf(key types.NamespacedName, s delivery.Seen, settings uint32, now ti
 	return sinkReport{
 		Subscription: key, Settings: settings,
 		Taken: ago(h.Taken), Failed: ago(h.Failed), Since: ago(h.Since), Next: ago(h.Next), Problem: h.Problem,
-		Blocking: h.Blocking.ID, BlockingSince: ago(h.Blocking.Since), Blocked: ago(h.Blocked), Letter: ago(h.Letter),
+		Blocking: h.Blocking.ID, BlockingSince: ago(h.Blocking.Since), Blocked: ago(h.Blocked), Letter: ago(h.Letter), Posted: ago(h.Posted),
 		Known: s.Known, Repeating: s.Repeating, Oldest: ago(s.Oldest),
 	}
 }
@@ -55,7 +56,7 @@ func (r *sinkReport) sighting(now time.Time) sighting {
 	return sighting{settings: r.Settings, seen: delivery.Seen{
 		Health: health.Record{
 			Taken: at(r.Taken), Failed: at(r.Failed), Since: at(r.Since), Next: at(r.Next), Problem: r.Problem,
-			Blocking: health.Blocking{ID: r.Blocking, Since: at(r.BlockingSince)}, Blocked: at(r.Blocked), Letter: at(r.Letter),
+			Blocking: health.Blocking{ID: r.Blocking, Since: at(r.BlockingSince)}, Blocked: at(r.Blocked), Letter: at(r.Letter), Posted: at(r.Posted),
 		},
 		Known: r.Known, Repeating: r.Repeating, Oldest: at(r.Oldest),
 	}}

@@ -34,8 +34,9 @@ type Health struct {
 	Since, Next time.Time
 	// Blocking is the event that keeps later ones from being sent, with MaxInFlight 1.
 	Blocking Blocking
-	// Letter is when an event became a dead letter, to a minute; zero if none did.
-	Letter time.Time
+	// Letter is when an event became a dead letter that is stored, and Posted when a dead letter
+	// sink took one, to a minute; zero if there was none.
+	Letter, Posted time.Time
 	// Again, if not 0, is when to ask again: the sink takes events, but it refused some a moment
 	// ago.
 	Again time.Duration
@@ -59,9 +60,7 @@ func (h Health) With(other Health) Health {
 	if h.Blocking.ID == "" {
 		h.Blocking = other.Blocking
 	}
-	if other.Letter.After(h.Letter) {
-		h.Letter = other.Letter
-	}
+	h.Letter, h.Posted = later(h.Letter, other.Letter), later(h.Posted, other.Posted)
 	return h
 }
 
@@ -78,15 +77,16 @@ type Record struct {
 	// Blocking is as in Health, and Blocked when it was refused last.
 	Blocking Blocking
 	Blocked  time.Time
-	// Letter is when an event became a dead letter, to a minute.
-	Letter time.Time
+	// Letter and Posted are as in Health.
+	Letter, Posted time.Time
 }
 
 // With is what two processes have seen together. What one of them saw long ago, and the other one
 // has seen end, does not count any more.
 func (r Record) With(other Record) Record {
 	both := r
-	both.Taken, both.Letter = later(r.Taken, other.Taken), later(r.Letter, other.Letter)
+	both.Taken = later(r.Taken, other.Taken)
+	both.Letter, both.Posted = later(r.Letter, other.Letter), later(r.Posted, other.Posted)
 	if other.Failed.After(r.Failed) {
 		both.Failed, both.Problem = other.Failed, other.Problem
 	}
@@ -101,7 +101,7 @@ func (r Record) With(other Record) Record {
 	if other.Blocked.After(r.Blocked) {
 		both.Blocking, both.Blocked = other.Blocking, other.Blocked
 	}
-	if !both.Blocked.After(later(both.Taken, both.Letter)) {
+	if !both.Blocked.After(later(both.Taken, later(both.Letter, both.Posted))) {
 		both.Blocking, both.Blocked = Blocking{}, time.Time{}
 	}
 	return both
@@ -129,7 +129,7 @@ func (r Record) works(now time.Time) bool {
 
 // At judges what was seen.
 func (r Record) At(now time.Time) Health {
-	is := Health{Known: true, Problem: r.Problem, Since: r.Since, Next: r.Next, Blocking: r.Blocking, Letter: r.Letter}
+	is := Health{Known: true, Problem: r.Problem, Since: r.Since, Next: r.Next, Blocking: r.Blocking, Letter: r.Letter, Posted: r.Posted}
 	switch {
 	case r.Taken.IsZero() && r.Failed.IsZero():
 		return Health{}
@@ -182,17 +182,21 @@ func (h *Tracker) Unblock() {
 	h.is.Blocking, h.is.Blocked = Blocking{}, time.Time{}
 }
 
-// NoteLetter notes that an event became a dead letter. It returns after which time to tell others;
-// 0 if they know of one of a moment ago.
-func (h *Tracker) NoteLetter(now time.Time) time.Duration {
+// NoteLetter notes that an event became a dead letter that is stored. It returns after which time
+// to tell others; 0 if they know of one of a moment ago.
+func (h *Tracker) NoteLetter(now time.Time) time.Duration { return h.noteGivenUp(&h.is.Letter, now) }
+
+// NotePosted is NoteLetter for an event that a dead letter sink has taken.
+func (h *Tracker) NotePosted(now time.Time) time.Duration { return h.noteGivenUp(&h.is.Posted, now) }
+
+func (h *Tracker) noteGivenUp(last *time.Time, now time.Time) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	known := now.Sub(h.is.Letter) < letterEvery
-	if !known {
-		h.is.Letter, h.changed = now, now
-		return Soon
+	if now.Sub(*last) < letterEvery {
+		return 0
 	}
-	return 0
+	*last, h.changed = now, now
+	return Soon
 }
 
 // Note adds a delivery; problem is "" if the sink took the event. It returns after which time to

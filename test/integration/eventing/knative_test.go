@@ -66,7 +66,9 @@ func newKnativeRig(t *testing.T, args ...string) *knativeRig {
 	r.asInChart()
 	r.core, err = clientset.NewForConfig(cluster.Config())
 	check(err)
-	r.createBroker("{delivery: {retry: 2, backoffPolicy: exponential, backoffDelay: PT0.2S, timeout: PT12S}}")
+	name := backend.Names(backend.DefaultPrefix).Controller()
+	r.createBroker(fmt.Sprintf("{delivery: {retry: 2, backoffPolicy: exponential, backoffDelay: PT0.2S, timeout: PT12S, deadLetterSink: {uri: 'http://%s.%s.svc.cluster.local%s'}}}",
+		name, r.control, backend.DeadLetterPath))
 	poll.Until(t, limit, "the Broker is ready", func(ctx context.Context) error {
 		u, err := r.client.Resource(brokers).Namespace(r.control).Get(ctx, meshBroker, metav1.GetOptions{})
 		if err == nil && !strings.Contains(fmt.Sprint(u.Object["status"]), "status:True type:Ready") {
@@ -86,7 +88,6 @@ func newKnativeRig(t *testing.T, args ...string) *knativeRig {
 			r.ingress = fmt.Sprintf("http://%s/%s/%s", net.JoinHostPort(server.Hostname(), fmt.Sprint(port.NodePort)), r.control, meshBroker)
 		}
 	}
-	name := backend.Names(backend.DefaultPrefix).Controller()
 	_, err = r.core.CoreV1().Services(r.control).Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http-deliver", Port: 80}}}}, metav1.CreateOptions{})
 	check(err)
 	for i := range 2 {
@@ -156,6 +157,32 @@ func TestKnativeContract(t *testing.T) {
 	keepsContract(t, r.publisher, r.atSink("all"), "traceparent", "tracestate", "b3")
 }
 
+// gaveUp: what a sink refuses goes to the dead letter sink of its Subscription, with the answer of
+// the sink, and is accepted when that has taken it.
+func (r *knativeRig) gaveUp() {
+	r.t.Helper()
+	r.subscribe("poisoned", "poisoned.v1", fmt.Sprintf(", deadLetterSink: %q", r.sinks.URL("letters", r.namespace)))
+	r.await("poisoned", "ready", onMesh(r.epoch, true))
+	r.sinks.Answer("poisoned", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) })
+	if status, _ := r.send("poisoned.v1", "bad"); status != 204 || r.count("poisoned", "bad") != 3 || r.count("letters", "bad") != 1 {
+		r.t.Fatalf("an event that its sink refuses: %d, %d requests to the sink, %d to that of dead letters", status, r.count("poisoned", "bad"), r.count("letters", "bad"))
+	}
+	for name, want := range map[string]string{"Ce-Knativeerrordest": r.sinks.URL("poisoned", r.namespace), "Ce-Knativeerrorcode": "400", "Ce-Type": "poisoned.v1"} {
+		if is := r.sinks.Of("letters")[0].Header.Get(name); is != want {
+			r.t.Errorf("a dead letter has %s %q, want %q", name, is, want)
+		}
+	}
+	r.sinks.Answer("letters", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	if status, _ := r.send("poisoned.v1", "neither"); status != 503 {
+		r.t.Errorf("an event that neither sink takes: %d", status)
+	}
+	r.sinks.Answer("letters", func(http.ResponseWriter, *http.Request) {})
+	// The breakers are open by now: the sink is not asked.
+	if status, _ := r.send("poisoned.v1", "aside"); status != 204 || r.count("letters", "aside") != 1 {
+		r.t.Errorf("an event whose sink is left alone: %d", status)
+	}
+}
+
 // TestKnativeDelivers: what the publisher has accepted is at each sink, whatever the sinks, the
 // Subscriptions and the controllers do.
 func TestKnativeDelivers(t *testing.T) {
@@ -204,6 +231,7 @@ func TestKnativeDelivers(t *testing.T) {
 		}
 		return nil
 	})
+	r.gaveUp()
 	if status, _ := r.send("steady.v1", "beside-a-failing-sink"); status != 204 || r.count("steady", "beside-a-failing-sink") != 1 {
 		t.Errorf("a failing sink of another type: %d", status)
 	}

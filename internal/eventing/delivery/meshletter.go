@@ -1,0 +1,98 @@
+package delivery
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+)
+
+// errorData has, in base64, the body of the answer that made Knative give an event up. Its source,
+// as that of deadLetterDest, is knative.dev/eventing/pkg/kncloudevents/attributes.
+const errorData = "Ce-Knativeerrordata"
+
+// addressee is the Subscription that a dead letter of the Broker was for. False if its Trigger
+// leads elsewhere, or Knative does not say where.
+func addressee(header http.Header) (subscription types.NamespacedName, ok bool) {
+	u, err := url.Parse(header.Get(deadLetterDest))
+	if err != nil {
+		return types.NamespacedName{}, false
+	}
+	return cutPath(u.Path)
+}
+
+// serveLetter brings an event that its sink did not take to the dead letter sink. Nothing is
+// stored: with another answer than 204 the publish fails, and the client has the event. So it is
+// where the sink was not asked.
+func (r *Receiver) serveLetter(ctx context.Context, w http.ResponseWriter, q *http.Request, key types.NamespacedName, header http.Header, data []byte) {
+	settings, err := r.find.Find(ctx, key)
+	if err != nil {
+		r.notFound(w, key, err)
+		return
+	}
+	letterSink := r.options.DeadLetterSink
+	if own, err := ParseSink(key.Namespace, settings.DeadLetterSink); err == nil {
+		letterSink = own.url
+	}
+	sink, err := ParseSink(key.Namespace, settings.Sink)
+	code, asked := answerIn(q.Header)
+	if letterSink == nil || err != nil || !asked || isProbe(q) {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	header[deadLetterDest], header[deadLetterCode] = []string{settings.Sink}, []string{code}
+	if !r.letter(ctx, key, letterSink, header, data) {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	r.count(key, "dead-letter")
+	if after := r.target(key, settings, sink).health.NotePosted(time.Now()); after > 0 {
+		r.options.Changed(key, after)
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// answerIn is what the sink of a dead letter answered, as in deadLetterCode on NATS. False if the
+// sink was not asked.
+func answerIn(header http.Header) (code string, ok bool) {
+	data, err := base64.StdEncoding.DecodeString(header.Get(errorData))
+	switch code := string(data); {
+	case err != nil:
+		return "", false
+	case code == codeOpen: // it was, a moment ago
+		return header.Get(deadLetterCode), true
+	default:
+		return code, code != "" && code != codeBusy && code != codeRefused
+	}
+}
+
+// serveForeignLetter brings an event that was for a Trigger of somebody else to the dead letter
+// sink of the installation, as Knative would.
+func (r *Receiver) serveForeignLetter(ctx context.Context, w http.ResponseWriter, q *http.Request, key types.NamespacedName, header http.Header, data []byte) {
+	for name, values := range q.Header {
+		if strings.HasPrefix(name, knativePrefix+"error") {
+			header[name] = values
+		}
+	}
+	if r.options.DeadLetterSink == nil || isProbe(q) || !r.letter(ctx, key, r.options.DeadLetterSink, header, data) {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// letter posts to a dead letter sink, and tells whether that took the event.
+func (r *Receiver) letter(ctx context.Context, key types.NamespacedName, to *url.URL, header http.Header, data []byte) bool {
+	o := r.options.Sender.send(context.WithoutCancel(ctx), backend.MeshLetterTimeout, to, header, data)
+	if !o.taken() {
+		r.options.Log.Warn("the dead letter sink takes no events", zap.Stringer("subscription", key), zap.String("problem", o.problem))
+	}
+	return o.taken()
+}
