@@ -90,29 +90,24 @@ func Open(t *testing.T, page []byte, size string) Opened {
 	if err := os.WriteFile(file, page, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run := func(args ...string) []byte {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, chromium, append(append(flags(filepath.Join(dir, "profile")), "--window-size="+size), args...)...)
-		// Its helpers hold stderr longer than it lives.
-		cmd.WaitDelay = 5 * time.Second
-		var out, complaints bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &complaints
-		if err := cmd.Run(); err != nil && ctx.Err() != nil {
-			t.Fatalf("the browser did not end: %v\n%s", err, &complaints)
-		}
-		return out.Bytes()
-	}
-	o := Opened{}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
 	log := filepath.Join(dir, "net.json")
-	run("--screenshot="+filepath.Join(dir, "shot.png"), "--log-net-log="+log, "file://"+file)
+	// A picture is taken, so that what is asked for to paint the page is asked for.
+	cmd := exec.CommandContext(ctx, chromium, append(flags(filepath.Join(dir, "profile")),
+		"--window-size="+size, "--screenshot="+filepath.Join(dir, "shot.png"), "--dump-dom", "--log-net-log="+log, "file://"+file)...)
+	// Its helpers hold stderr longer than it lives.
+	cmd.WaitDelay = 5 * time.Second
+	var out, complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaints
+	if err := cmd.Run(); err != nil && ctx.Err() != nil {
+		t.Fatalf("the browser did not end: %v\n%s", err, &complaints)
+	}
 	raw, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Requests = requests(t, raw)
-	o.DOM = string(run("--dump-dom", "file://"+file))
-	return o
+	return Opened{DOM: out.String(), Requests: requests(t, raw)}
 }
 
 // requests are the addresses in the log of a browser's network, but for those of
@@ -180,11 +175,23 @@ type Tab struct {
 func Start(t *testing.T, page []byte) *Tab {
 	t.Helper()
 	browser(t)
+	return Visit(t, fileOf(t, page))
+}
+
+// Show opens another page.
+func (tb *Tab) Show(page []byte) {
+	tb.T.Helper()
+	tb.Go(fileOf(tb.T, page))
+}
+
+// fileOf is the address of a file with a page.
+func fileOf(t *testing.T, page []byte) string {
+	t.Helper()
 	file := filepath.Join(workDir(t), "page.html")
 	if err := os.WriteFile(file, page, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return Visit(t, "file://"+file)
+	return "file://" + file
 }
 
 // Visit opens an address in a browser of its own.

@@ -177,12 +177,13 @@ func TestPicturesInTheDocuments(t *testing.T) {
 	)
 	sum := sha256.Sum256([]byte(htmlOf(t, viewOf(sample(20), everything(sample(20)), "", noon))))
 	digest := fmt.Sprintf("%x  eventing-page, eventing-page-dark, eventing-page-phone\n", sum)
+	tb, _, server := live(t, sample(20))
 	for _, p := range []struct {
 		name       string
 		wide, high int
 		dark       bool
 	}{{"eventing-page", 1200, 900, false}, {"eventing-page-dark", 1360, 760, true}, {"eventing-page-phone", 390, 844, false}} {
-		tb, _, _ := live(t, sample(20))
+		tb.Go(server.URL + "/secret/")
 		tb.Screen(p.wide, p.high, p.dark, p.wide < 700)
 		if p.dark {
 			tb.Value(`document.querySelector("#flow").scrollIntoView()`)

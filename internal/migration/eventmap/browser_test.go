@@ -165,6 +165,7 @@ func TestPicturesInTheDocuments(t *testing.T) {
 		limit = 120_000 // bytes: a person may read the documents over a slow connection
 	)
 	var digests strings.Builder
+	tb := browser.Start(t, nil)
 	for _, p := range []struct {
 		name        string
 		m           *Map
@@ -181,7 +182,7 @@ func TestPicturesInTheDocuments(t *testing.T) {
 	} {
 		page := htmlOf(t, p.m)
 		fmt.Fprintf(&digests, "%x  %s %dx%d dark=%t at=%q\n", sha256.Sum256(page), p.name, p.wide, p.high, p.dark, p.at)
-		tb := browser.Start(t, page)
+		tb.Show(page)
 		tb.Screen(p.wide, p.high, p.dark, p.phone)
 		if p.at != "" {
 			tb.Value(`document.querySelector("` + p.at + `").scrollIntoView()`)
