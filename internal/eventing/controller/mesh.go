@@ -176,7 +176,7 @@ func (f finder) Find(ctx context.Context, key types.NamespacedName) (delivery.Se
 	if len(problems) > 0 || s.Problem != nil {
 		return delivery.Settings{}, delivery.ErrInvalid
 	}
-	return delivery.Settings{Sink: s.Spec.Sink, MaxInFlight: p.InFlight, DeadLetterSink: s.Spec.DeadLetterSink}, nil
+	return delivery.Settings{UID: s.UID, Sink: s.Spec.Sink, MaxInFlight: p.InFlight, DeadLetterSink: s.Spec.DeadLetterSink}, nil
 }
 
 // Probed implements delivery.Finder.

@@ -19,6 +19,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/repeats"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 )
 
@@ -64,7 +65,7 @@ var (
 // Receiver delivers events that the mesh posts to /deliver/<namespace>/<name>, and answers when the
 // sink has. It is an http.Handler.
 //
-//	204  the sink took the event, or the Subscription is gone
+//	204  the sink took the event, now or a moment ago, or the Subscription is gone
 //	400  the request is no event in the binary mode of CloudEvents, or a dead letter that nobody takes
 //	404  another path
 //	413  the event is too large
@@ -77,6 +78,7 @@ var (
 type Receiver struct {
 	options Options
 	find    Finder
+	taken   repeats.Taken
 
 	mu      sync.Mutex
 	targets map[types.NamespacedName]*target
@@ -103,7 +105,7 @@ type target struct {
 
 // NewReceiver returns a Receiver. It needs Sender, Metrics, Log and Changed of the options.
 func NewReceiver(o Options, find Finder) *Receiver {
-	return &Receiver{options: o, find: find, targets: map[types.NamespacedName]*target{}, bytes: map[types.NamespacedName]*held{}}
+	return &Receiver{options: o, find: find, taken: repeats.New(), targets: map[types.NamespacedName]*target{}, bytes: map[types.NamespacedName]*held{}}
 }
 
 // Used tells whether there was a request.
@@ -280,6 +282,11 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 		r.count(key, codeRefused)
 		return http.StatusServiceUnavailable, codeRefused, 0
 	}
+	event := repeats.EventOf(settings.UID, settings.Sink, header, data)
+	if r.taken.Has(event) {
+		r.count(key, "repeat")
+		return http.StatusNoContent, "", 0
+	}
 	t := r.target(key, settings, sink)
 	if t.breaker.State() == gobreaker.StateOpen {
 		r.count(key, codeOpen)
@@ -317,6 +324,7 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 		return http.StatusBadGateway, o.code, o.after
 	}
 	done(nil)
+	r.taken.Note(event)
 	return http.StatusNoContent, o.code, 0
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -257,6 +258,47 @@ func TestReceiverGetsProbes(t *testing.T) {
 	}
 }
 
+// TestReceiverRepeats: an event that the sink has taken is not brought there again, and any other
+// one is, also one that it has refused.
+func TestReceiverRepeats(t *testing.T) {
+	s := startMeshSink(t, ordersSink)
+	of := s.receiver.find.(*known)
+	for _, step := range []struct {
+		reason, body string
+		change       func(http.Header)
+		before       func()
+		asked        bool
+	}{
+		{reason: "an event", body: "x", asked: true},
+		{reason: "the same event", body: "x"},
+		{reason: "other data", body: "y", asked: true},
+		{reason: "another id", body: "x", change: func(h http.Header) { h.Set("Ce-Id", "2") }, asked: true},
+		{reason: "another source", body: "x", change: func(h http.Header) { h.Set("Ce-Source", "shop1") }, asked: true},
+		{reason: "parts that are divided otherwise", body: "x", change: func(h http.Header) { h.Set("Ce-Source", "sho"); h.Set("Ce-Id", "p1") }, asked: true},
+		{reason: "another type", body: "x", change: func(h http.Header) { h.Set("Ce-Type", "a.c") }, asked: true},
+		{reason: "the same event, by another Trigger", body: "x", change: func(h http.Header) { h.Set("Traceparent", "00-3-4-01") }},
+		{reason: "the Subscription was created again", body: "x", before: func() { of.settings.UID = "another" }, asked: true},
+		{reason: "the Subscription has another sink", body: "x", before: func() { of.settings.Sink = "http://new.shop.svc.cluster.local" }, asked: true},
+		{reason: "the same event at the other sink", body: "x"},
+		{reason: "an event that is refused", body: "z", before: func() {
+			s.answer = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) }
+		}, asked: true},
+		{reason: "and comes again", body: "z", asked: true},
+		{reason: "an event that was taken comes again, while the sink refuses others", body: "x"},
+	} {
+		if step.before != nil {
+			s.mu.Lock()
+			step.before()
+			s.mu.Unlock()
+		}
+		before := s.requests()
+		s.post(http.MethodPost, "/deliver/shop/orders", step.body, step.change)
+		if asked := s.requests() > before; asked != step.asked {
+			t.Errorf("%s: the sink is asked: %t", step.reason, asked)
+		}
+	}
+}
+
 // TestReceiverLeavesASinkAlone: a sink that failed five times in a row is not asked for a while,
 // and then with one event.
 func TestReceiverLeavesASinkAlone(t *testing.T) {
@@ -328,7 +370,7 @@ func TestReceiverMemory(t *testing.T) {
 	var got []int
 	ask := func() {
 		t.Helper()
-		w := s.post(http.MethodPost, "/deliver/shop/orders", strings.Repeat("x", 1<<20), nil)
+		w := s.post(http.MethodPost, "/deliver/shop/orders", strings.Repeat("x", 1<<20), func(h http.Header) { h.Set("Ce-Id", fmt.Sprint(len(got))) })
 		got = append(got, w.Code)
 		if w.Code == http.StatusServiceUnavailable && w.Header().Get("Retry-After") != "1" {
 			t.Errorf("refused with %v", w.Header())

@@ -36,7 +36,7 @@ func New(registry prometheus.Registerer) *Metrics {
 	const subscription = "subscription"
 	m := &Metrics{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "eventing_delivery_total", Help: "Deliveries, by the status of the answer. Without one it is error. A message that is no event is invalid, and an event that became a dead letter is dead-letter. On the mesh, busy means no slot in time, and open that a sink which failed is left alone.",
+			Name: "eventing_delivery_total", Help: "Deliveries, by the status of the answer. Without one it is error. A message that is no event is invalid, and an event that became a dead letter is dead-letter. On the mesh, busy means no slot in time, and open that a sink which failed is left alone. A repeat is an event that the sink has taken a moment ago.",
 		}, []string{subscription, "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "eventing_delivery_duration_seconds", Help: "How long a sink took for an event, failures included.",

@@ -1,0 +1,52 @@
+// Package repeats remembers for a while which events the sinks of the mesh have taken. When one of
+// several sinks refuses an event, its client repeats it for all.
+package repeats
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+)
+
+// remembered is how many events are remembered at most, the last ones: 250 bytes each. NATS finds
+// a repeat for stream.DuplicateWindow, and so does a process that gets fewer events meanwhile.
+const remembered = 20_000
+
+// Taken are events that sinks have taken a moment ago.
+type Taken struct {
+	events *cache.LRUExpireCache
+}
+
+// New returns a Taken without events.
+func New() Taken { return Taken{cache.NewLRUExpireCache(remembered)} }
+
+// Event is what makes two events the same for a sink, as in NATS: source, id, type and data.
+type Event [sha256.Size]byte
+
+// EventOf returns that of an event in the binary mode of CloudEvents, for the sink of a
+// Subscription.
+func EventOf(subscription types.UID, sink string, header http.Header, data []byte) (e Event) {
+	h := sha256.New()
+	for _, part := range [][]byte{
+		[]byte(subscription), []byte(sink), []byte(header.Get("Ce-Source")), []byte(header.Get("Ce-Id")), []byte(header.Get("Ce-Type")), data,
+	} {
+		_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+		_, _ = h.Write(part)
+	}
+	h.Sum(e[:0])
+	return e
+}
+
+// Note remembers that the sink has taken an event.
+func (t Taken) Note(e Event) { t.events.Add(e, nil, stream.DuplicateWindow) }
+
+// Has tells whether it has, as far as that is remembered.
+func (t Taken) Has(e Event) bool {
+	_, ok := t.events.Get(e)
+	return ok
+}
