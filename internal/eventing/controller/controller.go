@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-logr/zapr"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -207,10 +206,12 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	})
 	c.metrics = tally.New(metrics.Registry)
 	metrics.Registry.MustRegister(natsConnected{c})
-	c.letters = &letters.Store{JetStream: func() (jetstream.JetStream, error) {
-		js, _, err := c.link.JetStream()
-		return js, err
-	}}
+	now := func() state {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.state
+	}
+	c.letters = &letters.Store{JetStream: lettersIn(c.link, now)}
 	c.dead = newDeadLetters(metrics.Registry)
 	if c.identity, err = access.NewIdentity("eventing-controller"); err != nil {
 		return fmt.Errorf("cannot create a certificate: %w", err)
@@ -239,11 +240,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 			return enqueueAll(ctx, c.client, &c.followed.subscriptions)
 		},
 	})
-	c.purges = &purges{link: c.link, lock: lock, log: log, filters: map[string]bool{}, state: func() state {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.state
-	}}
+	c.purges = &purges{link: c.link, lock: lock, log: log, filters: map[string]bool{}, state: now}
 	if err := c.register(mgr); err != nil {
 		return err
 	}

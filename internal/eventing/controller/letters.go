@@ -4,13 +4,16 @@ import (
 	"context"
 	"sync"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/access"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
 	lettersserver "github.com/kyma-project/eventmesh-migration/internal/eventing/letters/server"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 )
 
 // lettersRunner lets people see and deliver dead letters, while this process leads. Events are
@@ -27,6 +30,17 @@ func (c lettersRunner) Start(ctx context.Context) error {
 		c.log.Error("dead letters cannot be reached by people: events are delivered", zap.Error(err))
 	}
 	return nil
+}
+
+// lettersIn is the JetStream that dead letters are in.
+func lettersIn(to *link.Link, now func() state) func() (jetstream.JetStream, error) {
+	return func() (jetstream.JetStream, error) {
+		if is := now(); is.known && is.backends.NATS == nil {
+			return nil, letters.ErrNotStored
+		}
+		js, _, err := to.JetStream()
+		return js, err
+	}
 }
 
 // deadLetters is how many dead letters each Subscription has, those that are gone included.

@@ -1,11 +1,37 @@
 package controller
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 )
+
+// TestWithoutNATS: on the mesh nobody is told that NATS cannot be reached, which would be a fault.
+func TestWithoutNATS(t *testing.T) {
+	var now state
+	store := &letters.Store{JetStream: lettersIn(link.New(link.Options{}), func() state { return now })}
+	for _, tc := range []struct {
+		reason string
+		is     state
+		want   error
+	}{
+		{"the backends are not known yet", state{}, letters.ErrUnavailable},
+		{"NATS serves, or did", state{known: true, backends: backend.Backends{NATS: &backend.NATSAddress{URL: "tls://nats"}}}, letters.ErrUnavailable},
+		{"the mesh alone", state{known: true}, letters.ErrNotStored},
+	} {
+		now = tc.is
+		if _, err := store.List(t.Context(), contract.Filter{}, 0, 1); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v, want %v", tc.reason, err, tc.want)
+		}
+	}
+}
 
 // TestDeadLetters: what is counted is what NATS says now; a Subscription without dead letters is no
 // series that stays at its last number.

@@ -31,14 +31,17 @@ var (
 	ErrNone = errors.New("there is no such dead letter")
 	// ErrUnavailable says that NATS cannot be asked now.
 	ErrUnavailable = errors.New("NATS cannot be reached")
-	errGap         = errors.New("a message was lost on the way")
+	// ErrNotStored says that there is no NATS to store dead letters in.
+	ErrNotStored = errors.New("no dead letters are stored, since the mesh carries the events and eventing has no NATS. What a sink does not take goes to the deadLetterSink of its Subscription; without one, the client is told, and has the event")
+	errGap       = errors.New("a message was lost on the way")
 	// ErrFull says that the stream of dead letters takes no more.
 	ErrFull = errors.New("the stream of dead letters is full")
 )
 
 // Store is the stream of dead letters.
 type Store struct {
-	// JetStream returns what NATS is asked with, or an error if there is no connection.
+	// JetStream returns what NATS is asked with, or an error if there is no connection:
+	// ErrNotStored if there is to be none.
 	JetStream func() (jetstream.JetStream, error)
 }
 
@@ -211,7 +214,10 @@ func countsOf(ctx context.Context, in jetstream.Stream, filter string) (map[stri
 
 func (s *Store) stream(ctx context.Context) (jetstream.Stream, error) {
 	js, err := s.JetStream()
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrNotStored):
+		return nil, err
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
