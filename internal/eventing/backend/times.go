@@ -9,9 +9,11 @@ const (
 	SinkTimeout = 30 * time.Second
 	// tellTime is what NATS needs, at worst, to be told what a sink has answered.
 	tellTime = 10 * time.Second
+	// heldUp is how long a process that dies may hold up what it has in its hands.
+	heldUp = 10 * time.Second
 	// AckWait is how long NATS waits to be told of an event before it sends the event again: what a
-	// process that dies has in its hands waits for so long.
-	AckWait = tellTime
+	// process that dies has in its hands waits for so long, and is at its sink within heldUp.
+	AckWait = heldUp - time.Second
 	// ProgressEvery is how often NATS is told that an event is still being delivered: when one
 	// message is lost, the next one still comes before AckWait is over.
 	ProgressEvery = AckWait / 4
