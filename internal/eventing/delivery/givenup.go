@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -31,17 +32,35 @@ const (
 // is one that takes the event, and else to the stream of dead letters. It tells whether it is
 // there.
 func (w *worker) giveUp(m *nats.Msg, about *nats.MsgMetadata, header http.Header, o outcome) bool {
-	if w.letterSink != nil {
-		header = maps.Clone(header)
-		header[deadLetterDest], header[deadLetterCode] = []string{w.settings.Sink}, []string{o.code}
-		letter := w.Sender.send(context.Background(), backend.SinkTimeout, w.letterSink, header, m.Data)
-		if letter.taken() {
-			w.lettered(w.health.NotePosted)
-			return true
-		}
-		w.Log.Warn("the dead letter sink takes no events", zap.String("subscription", w.name), zap.String("problem", letter.problem))
+	if w.letterSink != nil && w.postLetter(context.Background(), backend.SinkTimeout, w.subscription, w.letterSink, letterHeader(header, w.settings.Sink, o.code), m.Data) {
+		w.lettered(w.health.NotePosted)
+		return true
 	}
 	return w.DeadLetters != nil && w.keep(m, about, o)
+}
+
+// letterSinkOf is where dead letters of a Subscription are posted, nil if they are not.
+func (o *Options) letterSinkOf(namespace string, s Settings) *url.URL {
+	if own, err := ParseSink(namespace, s.DeadLetterSink); err == nil {
+		return own.url
+	}
+	return o.DeadLetterSink
+}
+
+// letterHeader is the header of an event that its sink answered with code.
+func letterHeader(header http.Header, sink, code string) http.Header {
+	header = maps.Clone(header)
+	header[deadLetterDest], header[deadLetterCode] = []string{sink}, []string{code}
+	return header
+}
+
+// postLetter posts to a dead letter sink, and tells whether that took the event.
+func (o *Options) postLetter(ctx context.Context, limit time.Duration, subscription types.NamespacedName, to *url.URL, header http.Header, data []byte) bool {
+	letter := o.Sender.send(ctx, limit, to, header, data)
+	if !letter.taken() {
+		o.Log.Warn("the dead letter sink takes no events", zap.Stringer("subscription", subscription), zap.String("problem", letter.problem))
+	}
+	return letter.taken()
 }
 
 // invalid gives a message up that is no event: no sink would ever take it. It tells whether NATS is

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
@@ -18,14 +17,18 @@ import (
 // as that of deadLetterDest, is knative.dev/eventing/pkg/kncloudevents/attributes.
 const errorData = "Ce-Knativeerrordata"
 
-// addressee is the Subscription that a dead letter of the Broker was for. False if its Trigger
-// leads elsewhere, or Knative does not say where.
-func addressee(header http.Header) (subscription types.NamespacedName, ok bool) {
-	u, err := url.Parse(header.Get(deadLetterDest))
-	if err != nil {
-		return types.NamespacedName{}, false
+// serveFunc answers a request of the mesh with an event for a Subscription.
+type serveFunc func(ctx context.Context, w http.ResponseWriter, q *http.Request, key types.NamespacedName, header http.Header, data []byte)
+
+// letterOf is the Subscription that a dead letter of the Broker was for, and how it is answered. No
+// Subscription if its Trigger leads elsewhere, or Knative does not say where.
+func (r *Receiver) letterOf(header http.Header) (types.NamespacedName, serveFunc) {
+	if u, err := url.Parse(header.Get(deadLetterDest)); err == nil {
+		if key, ok := cutPath(u.Path); ok {
+			return key, r.serveLetter
+		}
 	}
-	return cutPath(u.Path)
+	return types.NamespacedName{}, r.serveForeignLetter
 }
 
 // serveLetter brings an event that its sink did not take to the dead letter sink. Nothing is
@@ -37,18 +40,14 @@ func (r *Receiver) serveLetter(ctx context.Context, w http.ResponseWriter, q *ht
 		r.notFound(w, key, err)
 		return
 	}
-	letterSink := r.options.DeadLetterSink
-	if own, err := ParseSink(key.Namespace, settings.DeadLetterSink); err == nil {
-		letterSink = own.url
-	}
+	letterSink := r.options.letterSinkOf(key.Namespace, settings)
 	sink, err := ParseSink(key.Namespace, settings.Sink)
 	code, asked := answerIn(q.Header)
 	if letterSink == nil || err != nil || !asked || isProbe(q) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	header[deadLetterDest], header[deadLetterCode] = []string{settings.Sink}, []string{code}
-	if !r.letter(ctx, key, letterSink, header, data) {
+	if !r.letter(ctx, key, letterSink, letterHeader(header, settings.Sink, code), data) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
@@ -88,11 +87,8 @@ func (r *Receiver) serveForeignLetter(ctx context.Context, w http.ResponseWriter
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// letter posts to a dead letter sink, and tells whether that took the event.
+// letter posts to a dead letter sink, also when the mesh is gone, and tells whether that took the
+// event.
 func (r *Receiver) letter(ctx context.Context, key types.NamespacedName, to *url.URL, header http.Header, data []byte) bool {
-	o := r.options.Sender.send(context.WithoutCancel(ctx), backend.MeshLetterTimeout, to, header, data)
-	if !o.taken() {
-		r.options.Log.Warn("the dead letter sink takes no events", zap.Stringer("subscription", key), zap.String("problem", o.problem))
-	}
-	return o.taken()
+	return r.options.postLetter(context.WithoutCancel(ctx), backend.MeshLetterTimeout, key, to, header, data)
 }

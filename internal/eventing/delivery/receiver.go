@@ -183,17 +183,13 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.used = true
 	r.mu.Unlock()
 	key, known := cutPath(q.URL.Path)
-	serve := r.serveEvent
-	if q.URL.Path == backend.DeadLetterPath {
-		key, known = addressee(q.Header)
-		serve = r.serveLetter
-		if !known {
-			serve = r.serveForeignLetter
-		}
-		known = true
+	serve := serveFunc(r.serveEvent)
+	isLetter := q.URL.Path == backend.DeadLetterPath
+	if isLetter {
+		key, serve = r.letterOf(q.Header)
 	}
 	switch {
-	case !known:
+	case !known && !isLetter:
 		w.WriteHeader(http.StatusNotFound)
 		return
 	case q.Method != http.MethodPost:

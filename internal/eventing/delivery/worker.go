@@ -121,10 +121,7 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 	w.ticks = time.AfterFunc(tick, w.tick)
 	w.ticks.Stop()
 	w.sink, w.refused = ParseSink(subscription.Namespace, settings.Sink)
-	w.letterSink = d.options.DeadLetterSink
-	if own, err := ParseSink(subscription.Namespace, settings.DeadLetterSink); err == nil {
-		w.letterSink = own.url
-	}
+	w.letterSink = d.options.letterSinkOf(subscription.Namespace, settings)
 	w.busy = map[*nats.Msg]time.Time{}
 	var err error
 	w.pull, err = startPull(source, min(slots, mostPulled), w.bytes, w.receive, func(reason string) {

@@ -3,17 +3,16 @@
 package repeats
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
-// remembered is how many events are remembered at most, the last ones: 250 bytes each. NATS finds
+// remembered is how many events are remembered at most, the last ones: 265 bytes each. NATS finds
 // a repeat for stream.DuplicateWindow, and so does a process that gets fewer events meanwhile.
 const remembered = 20_000
 
@@ -25,21 +24,16 @@ type Taken struct {
 // New returns a Taken without events.
 func New() Taken { return Taken{cache.NewLRUExpireCache(remembered)} }
 
-// Event is what makes two events the same for a sink, as in NATS: source, id, type and data.
-type Event [sha256.Size]byte
+// Event is one at the sink of a Subscription. It is the same as for NATS.
+type Event struct {
+	subscription types.UID
+	sink, id     string
+}
 
 // EventOf returns that of an event in the binary mode of CloudEvents, for the sink of a
 // Subscription.
-func EventOf(subscription types.UID, sink string, header http.Header, data []byte) (e Event) {
-	h := sha256.New()
-	for _, part := range [][]byte{
-		[]byte(subscription), []byte(sink), []byte(header.Get("Ce-Source")), []byte(header.Get("Ce-Id")), []byte(header.Get("Ce-Type")), data,
-	} {
-		_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
-		_, _ = h.Write(part)
-	}
-	h.Sum(e[:0])
-	return e
+func EventOf(subscription types.UID, sink string, header http.Header, data []byte) Event {
+	return Event{subscription, sink, backend.MessageID(header.Get("Ce-Source"), header.Get("Ce-Id"), header.Get("Ce-Type"), data)}
 }
 
 // Note remembers that the sink has taken an event.
