@@ -33,6 +33,7 @@ type Collection struct {
 	mu       sync.RWMutex
 	objects  map[string]item // by namespace/name
 	version  string
+	applied  string
 	changed  func(key string)
 	watching bool
 }
@@ -96,8 +97,17 @@ func (c *Collection) List(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.objects, c.version = objects, version
+	c.objects, c.version, c.applied = objects, version, version
 	return nil
+}
+
+// Version is the resource version that the collection has reached: it has all changes up to
+// that one, and the function that Watch was given was told of them. "" before the first List.
+// Versions of one resource can be compared: k8s.io/apimachinery/pkg/util/resourceversion.
+func (c *Collection) Version() string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.applied
 }
 
 func (c *Collection) read(ctx context.Context) (map[string]item, string, error) {
@@ -268,6 +278,14 @@ func (s *collectionStore) set(obj any, gone bool) error {
 // Replace does nothing: see listWatch.
 func (s *collectionStore) Replace([]any, string) error { return nil }
 
+// UpdateResourceVersion is called by the reflector after each change, and for each bookmark.
+func (s *collectionStore) UpdateResourceVersion(version string) {
+	c := (*Collection)(s)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.applied = version
+}
+
 // replace puts what was listed in the place of what is known.
 func (c *Collection) replace(objects map[string]item, version string) {
 	c.mu.Lock()
@@ -285,4 +303,7 @@ func (c *Collection) replace(objects map[string]item, version string) {
 			changed(key)
 		}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.applied = version
 }
