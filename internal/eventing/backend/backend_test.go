@@ -75,16 +75,6 @@ func TestNamesOfOneEvent(t *testing.T) {
 	if got := backend.ConsumerName("shop", "orders"); len(got) != 32 {
 		t.Errorf("a consumer is called %q", got)
 	}
-	names := map[string]bool{}
-	for _, name := range []string{
-		backend.TriggerName("uid", "commerce", false, "a.b"), backend.TriggerName("uid", "commerce", true, "a.b"),
-		backend.TriggerName("uid", "commerce", false, "a.c"), backend.TriggerName("uid2", "commerce", false, "a.b"), backend.TriggerName("uid", "shop", false, "a.b"),
-	} {
-		if len(name) != 29 || names[name] {
-			t.Errorf("a Trigger is called %q, as another one or with another length than 29", name)
-		}
-		names[name] = true
-	}
 }
 
 func TestBackends(t *testing.T) {

@@ -2,7 +2,6 @@ package backend
 
 import (
 	"crypto/sha256"
-	"encoding/base32"
 	"encoding/hex"
 	"maps"
 	"slices"
@@ -36,9 +35,12 @@ const (
 	ValuesAnnotation = "eventing.kyma-project.io/values"
 	// EpochAnnotation has the epoch in which an object was last wanted.
 	EpochAnnotation = "eventing.kyma-project.io/epoch"
-	// TriggerParameter is in the query of what the mesh posts to the controller: the name of the
-	// Trigger, a dot, and what tells this Trigger from an earlier one of its name.
+	// TriggerParameter is in the query of what the mesh posts to the controller: what tells the
+	// Trigger from an earlier one of its name.
 	TriggerParameter = "trigger"
+	// EventsPath is where the Trigger posts each event to the controller: spec.subscriber of the
+	// Trigger.
+	EventsPath = "/events"
 	// DeadLetterPath is where the Broker posts to the controller what was not taken after all
 	// tries: delivery.deadLetterSink of the Broker.
 	DeadLetterPath = "/dead-letter"
@@ -97,6 +99,16 @@ func (n Names) NATSClaimPrefix() string { return "data-" + n.NATS() + "-" }
 
 // Broker is the Broker of the mesh.
 func (n Names) Broker() string { return string(n) }
+
+// Triggers are the names of the one that leads all events of the Broker to the controller. It has
+// the second one while something else has the first one.
+func (n Names) Triggers() []string {
+	return []string{string(n) + "-controller", string(n) + "-controller-2"}
+}
+
+// ControllerRoster is the ConfigMap in which the controllers that serve the mesh tell each other
+// what they know. The operator creates it.
+func (n Names) ControllerRoster() string { return string(n) + "-controller-roster" }
 
 // Publisher is the Deployment of the publisher, its Service and its autoscaler.
 func (n Names) Publisher() string { return string(n) + "-publisher-proxy" }
@@ -173,18 +185,6 @@ func (n Names) Labels(plane Plane, component, version string, extra map[string]o
 		PlaneLabel:                     string(plane),
 	})
 	return all
-}
-
-// TriggerName is the name of the Trigger of one type of a Subscription. All that its filter says is
-// in the name, so that a filter is never updated: one that is served from a stale cache would
-// answer success and drop the event.
-func TriggerName(subscriptionUID, source string, exact bool, eventType string) string {
-	matching := "standard"
-	if exact {
-		matching = "exact"
-	}
-	sum := sha256.Sum256([]byte(strings.Join([]string{subscriptionUID, source, matching, eventType}, "\x00")))
-	return "es-" + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:])[:26])
 }
 
 // ConsumerName is the name of the durable consumer of a Subscription.

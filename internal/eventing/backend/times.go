@@ -31,13 +31,13 @@ const (
 	MeshSlotTimeout = MeshSinkTimeout / 2
 	// MeshAnswer limits both together: an event that has waited for a slot leaves its sink less.
 	MeshAnswer = MeshSinkTimeout + time.Second
-	// MeshWait is how long Knative waits for that answer before it asks again, MeshRetries times:
-	// delivery.timeout and delivery.retry of the Broker.
-	MeshWait    = MeshAnswer + time.Second
-	MeshRetries = 2
 	// MeshLetterTimeout is how long a dead letter sink has for an event of the mesh. It is asked
 	// after the last try, once.
 	MeshLetterTimeout = 3 * time.Second
+	// MeshWait is how long Knative waits for the answer of the controller before it asks again,
+	// MeshRetries times: delivery.timeout and delivery.retry of the Broker.
+	MeshWait    = MeshAnswer + MeshLetterTimeout + time.Second
+	MeshRetries = 2
 	// MeshTimeout is how long the mesh has for an event that it was sent: all tries, the pauses
 	// between them, and the dead letter sink (docs/decisions/1201-the-mesh.md).
 	MeshTimeout = (MeshRetries+1)*MeshWait + 4*time.Second

@@ -46,6 +46,10 @@ type state struct {
 	connects int
 	// broker is that of the mesh; without UID there is none.
 	broker mesh.Broker
+	// meshWaits is what the Trigger of the mesh waits for, "" if events come through it. meshFailed
+	// is why that could not be found out.
+	meshWaits  string
+	meshFailed error
 }
 
 func (c *Controller) backendsKey() types.NamespacedName {
@@ -88,6 +92,10 @@ func (c *Controller) reconcileBackends(ctx context.Context, _ reconcile.Request)
 	if err := c.findBroker(ctx, &next); err != nil {
 		return reconcile.Result{}, err
 	}
+	if next.meshFailed != nil {
+		c.log.Warn("cannot look after the Trigger", zap.Error(next.meshFailed))
+		again = min(again, askAgain)
+	}
 	if next.serves(operatorv1alpha1.EventMesh) && next.broker.UID == "" {
 		c.log.Info("the Broker does not exist yet", zap.String("broker", next.broker.Name))
 		again = min(again, askAgain)
@@ -98,6 +106,9 @@ func (c *Controller) reconcileBackends(ctx context.Context, _ reconcile.Request)
 			return reconcile.Result{}, err
 		}
 	}
+	if err := c.leaveMesh(ctx, &next); err != nil {
+		return reconcile.Result{}, err
+	}
 	if err := c.report(ctx, next.backends); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -106,6 +117,21 @@ func (c *Controller) reconcileBackends(ctx context.Context, _ reconcile.Request)
 		again = min(again, time.Minute)
 	}
 	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// followBackends tells what serves to what this process does without leading.
+func followBackends(ctx context.Context, c *Controller, r reconcile.Request) (reconcile.Result, error) {
+	var config corev1.ConfigMap
+	switch err := c.client.Get(ctx, c.backendsKey(), &config); {
+	case apierrors.IsNotFound(err): // what was served is served on
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("cannot read ConfigMap %s: %w", c.backendsKey(), err)
+	default:
+		if b, err := backend.ParseBackends(config.Data); err == nil {
+			c.roster.Use(b.Serving.Has(operatorv1alpha1.EventMesh))
+		}
+	}
+	return c.follower.ReconcileBackends(ctx, r)
 }
 
 // findStream connects, and asks for the stream.
@@ -134,7 +160,7 @@ func (c *Controller) take(s state, first bool) (changed bool) {
 	if first && c.state.asked {
 		return false
 	}
-	changed = c.state.asked != s.asked || c.state.known != s.known || c.state.connects != s.connects || !c.state.created.Equal(s.created) || c.state.broker != s.broker ||
+	changed = c.state.asked != s.asked || c.state.known != s.known || c.state.connects != s.connects || !c.state.created.Equal(s.created) || c.state.broker != s.broker || c.state.meshWaits != s.meshWaits ||
 		!maps.Equal(c.state.backends.Data(), s.backends.Data())
 	if c.state.connects != s.connects || !c.state.created.Equal(s.created) || c.state.broker != s.broker {
 		c.swept = time.Time{}
@@ -179,7 +205,7 @@ func enqueueAll(ctx context.Context, reader client.Reader, to *queue) error {
 	return nil
 }
 
-// sweep compares consumers and Triggers with Subscriptions, after each connection to NATS and from
+// sweep compares consumers with Subscriptions, after each connection to NATS and from
 // time to time. It only finds; the key's turn acts, after it has read again.
 func (c *Controller) sweep(ctx context.Context, s state) error {
 	c.mu.Lock()
@@ -188,14 +214,13 @@ func (c *Controller) sweep(ctx context.Context, s state) error {
 	if !due {
 		return nil
 	}
-	// Consumers and Triggers first: each had its Subscription before, so one without Subscription
-	// in the later list has lost it.
+	// Consumers first: each had its Subscription before, so one without Subscription in the later
+	// list has lost it.
 	consumers, err := consumersOf(ctx, c.link, s)
 	if err != nil {
 		return err
 	}
-	triggers := c.triggers.Subscriptions()
-	if len(consumers) == 0 && len(triggers) == 0 && s.created.IsZero() {
+	if len(consumers) == 0 && s.created.IsZero() {
 		return nil
 	}
 	subscriptions, err := c.liveSubscriptions(ctx)
@@ -207,11 +232,6 @@ func (c *Controller) sweep(ctx context.Context, s state) error {
 	for key := range consumers {
 		if !subscriptions[key] {
 			c.leftover[key] = true
-			keys[key] = true
-		}
-	}
-	for key := range triggers {
-		if !subscriptions[key] {
 			keys[key] = true
 		}
 	}

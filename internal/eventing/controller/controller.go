@@ -39,7 +39,9 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/access"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/budget"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/directory"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fleet"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/follow"
@@ -47,6 +49,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/mesh"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/peers"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/roster"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 	"github.com/kyma-project/eventmesh-migration/internal/tracing/otlp"
@@ -74,7 +77,7 @@ type Options struct {
 	// DeadLetterSink and DeadLetterAfter are as in delivery.Options.
 	DeadLetterSink  *url.URL
 	DeadLetterAfter time.Duration
-	// EventBytes bounds the bytes of events in this process; see delivery.Budget.
+	// EventBytes bounds the bytes of events in this process; see budget.Budget.
 	EventBytes int64
 	// MetricsAddress and HealthAddress are where Prometheus and probes ask: ":8080"; "0" is
 	// nowhere.
@@ -110,7 +113,8 @@ type Controller struct {
 	follower   *follow.Follower
 	identity   *access.Identity
 	link       *link.Link
-	triggers   *mesh.Triggers
+	trigger    *mesh.Trigger
+	roster     *roster.Roster
 	recorder   events.EventRecorder
 	patience   patience
 	details    details
@@ -182,14 +186,19 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	c.announcer = newAnnouncer(c.recorder)
 	kinds, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("cannot create a client for Triggers: %w", err)
+		return fmt.Errorf("cannot create a client for the mesh: %w", err)
 	}
-	// The process that gets a probe says so, the leader or not.
+	// The process that gets a probe says so, and each says what it knows, the leader or not.
 	probed, err := dynamic.NewForConfig(anybody)
 	if err != nil {
-		return fmt.Errorf("cannot create a client for Triggers: %w", err)
+		return fmt.Errorf("cannot create a client for the mesh: %w", err)
 	}
-	c.triggers = mesh.New(kinds, probed, o.Namespace, o.Names, o.Version, log, func(key types.NamespacedName) { c.subscriptions.add(key, 0) })
+	c.trigger = mesh.New(kinds, probed, o.Namespace, o.Names, o.Version, log, func() { c.backends.add(c.backendsKey(), 0) })
+	c.roster = roster.New(roster.Options{
+		Client: probed, Leader: kinds, Namespace: o.Namespace, Name: o.Names.ControllerRoster(), Pod: o.Pod, Lease: o.Lease, Log: log,
+		Open:  func(ctx context.Context) (roster.Subscriptions, error) { return directory.Open(ctx, probed, log) },
+		Known: func(key types.NamespacedName) { c.subscriptions.add(key, 0) },
+	})
 	c.fleet = fleet.New(log, c.subscriptions.add)
 	c.peers = peers.New(peers.Options{Pod: o.Pod, Log: log, Changed: c.fleet.Divide, Lapsed: func() { c.follower.Lapsed() }})
 	c.link = link.New(link.Options{
@@ -224,11 +233,11 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	deliver := delivery.Options{
 		Sender: sender, Metrics: c.metrics, Log: log,
 		DeadLetterSink: o.DeadLetterSink, DeadLetterAfter: o.DeadLetterAfter, DeadLetters: c.letters, Watches: &c.watches,
-		Budget:  delivery.NewBudget(o.EventBytes, sender),
+		Budget:  budget.New(o.EventBytes, sender),
 		Live:    func() bool { return c.peers.Live() || c.follower.Leading() && c.peers.Mute() },
 		Changed: c.subscriptions.add, Lost: c.lost,
 	}
-	c.deliveries, c.receiver = delivery.New(deliver), delivery.NewReceiver(deliver, finder{c.client, c.live, c.triggers})
+	c.deliveries, c.receiver = delivery.New(deliver), delivery.NewReceiver(deliver, finder{c.client, c.live, c.trigger, c.roster})
 	c.fleet.Join(c.peers, c.deliveries, &c.watches)
 	c.follower = follow.New(follow.Options{
 		Reader: c.client, Namespace: o.Namespace, Names: o.Names, Link: c.link, Deliveries: c.deliveries, Fleet: c.fleet, Peers: c.peers, Log: log,
@@ -283,7 +292,7 @@ func (c *Controller) register(mgr manager.Manager) error {
 	if _, err := mgr.GetCache().GetInformer(context.Background(), &stored.Subscription{}, cache.BlockUntilSynced(false)); err != nil {
 		return fmt.Errorf("cannot watch Subscriptions: %w", err)
 	}
-	server := &deliverServer{address: c.options.DeliverAddress, receiver: c.receiver, log: c.log}
+	server := &deliverServer{address: c.options.DeliverAddress, receiver: c.receiver, roster: c.roster, log: c.log}
 	if err := mgr.Add(server); err != nil {
 		return err
 	}
@@ -316,7 +325,7 @@ func (c *Controller) register(mgr manager.Manager) error {
 			c.log.Warn("sinks did not answer before the end: NATS sends their events again", zap.Error(err))
 		}
 		c.link.Close()
-		c.triggers.Leave()
+		c.trigger.Leave()
 		return nil
 	}))
 }
@@ -336,7 +345,9 @@ func registerFollower(c *Controller, mgr manager.Manager, limiter func() workque
 		For(&corev1.ConfigMap{}).
 		WatchesRawSource(source.TypedFunc[reconcile.Request](c.followed.backends.from)).
 		WithOptions(controller.Options{RateLimiter: limiter(), NeedLeaderElection: everywhere}).
-		Complete(reconcile.Func(c.follower.ReconcileBackends))
+		Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+			return followBackends(ctx, c, r)
+		}))
 	if err != nil {
 		return err
 	}

@@ -8,12 +8,12 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +24,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/mesh"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/plan"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/roster"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 )
 
@@ -40,23 +41,31 @@ const (
 	maxDeliverHeader = 64 << 10
 )
 
-// deliverMesh creates the Triggers of a Subscription, and finds out whether they are ready.
+// deliverMesh finds out whether events of the mesh reach a Subscription: the Trigger leads them to
+// the controllers, and each of those knows the Subscription.
 func (c *Controller) deliverMesh(ctx context.Context, s *eventingv1alpha2.Subscription, now state, f *findings) error {
 	err := c.ensureFinalizer(ctx, s)
-	if err == nil {
-		err = c.triggers.Ensure(ctx, s, now.broker)
-	}
-	notReady := mesh.NotReady("")
 	switch {
-	case err == nil:
-		f.ready[operatorv1alpha1.EventMesh] = true
-	case errors.As(err, &notReady):
-		f.because(string(notReady))
-		return nil // a change of what it waits for is told
-	default:
+	case err != nil:
 		f.because(err.Error())
+		return err
+	case now.meshWaits != "":
+		f.because(now.meshWaits)
+		return nil // a change of what it waits for is told
+	case judged(s, operatorv1alpha1.EventMesh, now.backends):
+		f.ready[operatorv1alpha1.EventMesh] = true
+		return nil
 	}
-	return err
+	known, missing := c.roster.Ask(ctx, client.ObjectKeyFromObject(s), s.ResourceVersion)
+	switch {
+	case known:
+		f.ready[operatorv1alpha1.EventMesh] = true
+	case len(missing) > 0:
+		f.because(fmt.Sprintf("not all controllers know it yet: %s does not, and is waited for up to %s", strings.Join(missing, ", "), c.roster.GoneAfter()))
+	default:
+		f.because("the controllers are asked whether all of them know it")
+	}
+	return nil
 }
 
 // patience has what the status of Subscriptions would say of the mesh, and since when.
@@ -102,29 +111,17 @@ func (p *patience) forget(subscription types.NamespacedName) {
 	delete(p.of, subscription)
 }
 
-// leaveMesh deletes the Triggers of a Subscription when the mesh delivers no events any more. That
-// is asked again: a Channel without Triggers accepts events, and delivers them to nobody.
-func (c *Controller) leaveMesh(ctx context.Context, key types.NamespacedName) error {
-	if !c.triggers.Has(key) {
+// leaveMesh deletes the Trigger when the mesh delivers no events any more.
+func (c *Controller) leaveMesh(ctx context.Context, s *state) error {
+	if !s.known || s.serves(operatorv1alpha1.EventMesh) || !c.trigger.Any() {
 		return nil
 	}
-	var config corev1.ConfigMap
-	if err := c.live.Get(ctx, c.backendsKey(), &config); err != nil {
-		return fmt.Errorf("cannot read ConfigMap %s: %w", c.backendsKey(), err)
-	}
-	b, err := backend.ParseBackends(config.Data)
-	if err != nil {
-		return fmt.Errorf("cannot read ConfigMap %s: %w", c.backendsKey(), err)
-	}
-	if b.Serving.Has(operatorv1alpha1.EventMesh) {
-		c.backends.add(c.backendsKey(), 0)
-		return nil
-	}
-	return c.triggers.Delete(ctx, key)
+	return c.trigger.Delete(ctx)
 }
 
-// findBroker follows the Triggers as long as the mesh serves, or has some that are left, and reads
-// the Broker. An error means that nothing is known of a change.
+// findBroker follows the Trigger as long as the mesh serves, or has one that is left, and finds out
+// whether it leads the events of the Broker to the controllers. An error means that nothing is
+// known of a change.
 func (c *Controller) findBroker(ctx context.Context, s *state) error {
 	serves := s.serves(operatorv1alpha1.EventMesh)
 	c.mu.Lock()
@@ -134,13 +131,13 @@ func (c *Controller) findBroker(ctx context.Context, s *state) error {
 	if !serves && same {
 		return nil
 	}
-	err := c.triggers.Follow(ctx, serves)
+	err := c.trigger.Follow(ctx, serves)
 	if err != nil && !errors.Is(err, mesh.ErrNoKind) || !serves {
 		return ignore(err, mesh.ErrNoKind)
 	}
 	s.broker = mesh.Broker{Name: c.options.Names.Broker(), Epoch: s.backends.Epoch}
 	if before.known && before.serves(operatorv1alpha1.EventMesh) && before.broker.Epoch != "" {
-		// The Triggers carry it already. While this process leads and the mesh serves, nobody else
+		// The Trigger carries it already. While this process leads and the mesh serves, nobody else
 		// has seen a reason to delete them.
 		s.broker.Epoch = before.broker.Epoch
 	}
@@ -148,9 +145,25 @@ func (c *Controller) findBroker(ctx context.Context, s *state) error {
 		s.broker.Name, s.broker.URL = cmp.Or(m.Broker, s.broker.Name), m.URL
 	}
 	if err == nil {
-		s.broker.UID, err = c.triggers.BrokerUID(ctx, s.broker.Name)
+		s.broker.UID, err = c.trigger.BrokerUID(ctx, s.broker.Name)
 	}
-	return ignore(err, mesh.ErrNoKind)
+	if ignore(err, mesh.ErrNoKind) != nil {
+		return err
+	}
+	err = c.trigger.Ensure(ctx, s.broker)
+	notReady := mesh.NotReady("")
+	switch {
+	case err == nil:
+		s.meshWaits = ""
+	case errors.As(err, &notReady):
+		s.meshWaits = string(notReady)
+	case before.known && before.broker == s.broker && before.meshWaits == "":
+		return err // what was said is true until more is known
+	default:
+		s.meshWaits = err.Error()
+		s.meshFailed = err
+	}
+	return nil
 }
 
 func ignore(err, ignored error) error {
@@ -163,7 +176,13 @@ func ignore(err, ignored error) error {
 // finder implements delivery.Finder.
 type finder struct {
 	cached, live client.Reader
-	triggers     *mesh.Triggers
+	trigger      *mesh.Trigger
+	roster       *roster.Roster
+}
+
+// Match implements delivery.Finder.
+func (f finder) Match(source, eventType string) ([]delivery.Recipient, error) {
+	return f.roster.Match(source, eventType)
 }
 
 // Find implements delivery.Finder.
@@ -176,18 +195,11 @@ func (f finder) Find(ctx context.Context, key types.NamespacedName) (delivery.Se
 	if len(problems) > 0 || s.Problem != nil {
 		return delivery.Settings{}, delivery.ErrInvalid
 	}
-	return delivery.Settings{UID: s.UID, Sink: s.Spec.Sink, MaxInFlight: p.InFlight, DeadLetterSink: s.Spec.DeadLetterSink}, nil
+	return p.MeshSettings(&s.Subscription), nil
 }
 
 // Probed implements delivery.Finder.
-func (f finder) Probed(ctx context.Context, key types.NamespacedName, trigger, eventType string) error {
-	s, err := f.read(ctx, key)
-	if err != nil {
-		return err
-	}
-	f.triggers.Reached(ctx, &s.Subscription, trigger, eventType)
-	return nil
-}
+func (f finder) Probed(ctx context.Context, trigger string) { f.trigger.Reached(ctx, trigger) }
 
 func (f finder) read(ctx context.Context, key types.NamespacedName) (*stored.Subscription, error) {
 	s := &stored.Subscription{}
@@ -209,6 +221,7 @@ func (f finder) read(ctx context.Context, key types.NamespacedName) (*stored.Sub
 type deliverServer struct {
 	address   string
 	receiver  *delivery.Receiver
+	roster    *roster.Roster
 	log       *zap.Logger
 	listening atomic.Bool
 }
@@ -221,13 +234,20 @@ func (d *deliverServer) ready(*http.Request) error {
 	if d.address != "0" && !d.listening.Load() {
 		return errors.New("events of the mesh are not accepted yet")
 	}
-	return nil
+	return d.roster.Ready()
 }
 
 // Start implements manager.Runnable: it serves until ctx ends, and then until all requests are
 // answered.
 func (d *deliverServer) Start(ctx context.Context) error {
+	// The others have to count on this process until the last request is answered.
+	rostered, leave := context.WithCancel(context.WithoutCancel(ctx))
+	var following sync.WaitGroup
+	following.Go(func() { d.roster.Run(rostered, d.address != "0") })
+	defer following.Wait()
+	defer leave()
 	if d.address == "0" {
+		<-ctx.Done()
 		return nil
 	}
 	l, err := net.Listen("tcp", d.address)

@@ -94,11 +94,8 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 		failed = c.deliver(ctx, s, p, now, &f)
 	}
 	switch {
-	case !now.known:
-	case !now.serves(operatorv1alpha1.EventMesh):
-		meshFailed = c.leaveMesh(ctx, r.NamespacedName)
-	case len(problems) > 0:
-		meshFailed = c.triggers.Delete(ctx, r.NamespacedName)
+	case !now.known, !now.serves(operatorv1alpha1.EventMesh), len(problems) > 0:
+		c.roster.Forget(r.NamespacedName)
 	default:
 		meshFailed = c.deliverMesh(ctx, s, now, &f)
 	}
@@ -365,13 +362,7 @@ func (c *Controller) deleted(ctx context.Context, s *eventingv1alpha2.Subscripti
 	}
 	c.deliveries.Forget(key)
 	c.receiver.Forget(key)
-	// The finalizer is not what says that there are Triggers: somebody else may have removed it.
-	switch err := c.triggers.Delete(ctx, key); {
-	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: afterConflict}, nil
-	case err != nil:
-		return reconcile.Result{}, err
-	}
+	c.roster.Forget(key)
 	if !controllerutil.ContainsFinalizer(s, eventingv1alpha2.Finalizer) {
 		return reconcile.Result{}, nil
 	}
@@ -402,13 +393,14 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 	c.details.forget(key)
 	c.announcer.forget(key)
 	c.fleet.Forget(key)
+	c.roster.Forget(key)
 	c.mu.Lock()
 	_, known := c.made[key] // it was not deleted with the finalizer: somebody removed that
 	leftover := c.leftover[key] || known
 	delete(c.leftover, key)
 	delete(c.made, key)
 	c.mu.Unlock()
-	if !leftover && !c.triggers.Has(key) {
+	if !leftover {
 		return nil
 	}
 	switch uid, err := uidOf(ctx, c.live, key); {
@@ -416,9 +408,6 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 		return err // the next sweep finds it again
 	case uid != "":
 		return nil // the watch tells of it soon
-	}
-	if err := c.triggers.Delete(ctx, key); err != nil || !leftover {
-		return err
 	}
 	if err := c.deleteConsumer(ctx, key, ""); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 )
 
-// mesh is Knative Eventing as a backend: a Broker, which Knative serves, and Triggers, which the
-// controller creates for Subscriptions.
+// mesh is Knative Eventing as a backend: a Broker, which Knative serves, and a Trigger, which the
+// controller creates. A controller of an earlier version has one for each type of a Subscription.
 type mesh struct{ plain }
 
 const (
@@ -38,7 +38,7 @@ func (mesh) unsupported(config operatorv1alpha1.BackendConfig) string {
 }
 
 func (mesh) planned(n backend.Names, _ operatorv1alpha1.BackendConfig) []Key {
-	return []Key{brokerKey(n)}
+	return []Key{brokerKey(n), {"ConfigMap", n.ControllerRoster()}}
 }
 
 // again: a new Broker has no Triggers that are ready, whatever was said about the former one.

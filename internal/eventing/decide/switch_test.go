@@ -51,7 +51,7 @@ func TestSwitchToTheMeshAndBack(t *testing.T) {
 	s.want(operatorv1alpha1.EventMesh)
 	actions, last := s.play()
 	want := []string{
-		"create Broker eventing", "serve EventMesh,NATS on ConfigMap eventing-backends", "write that events are published on Broker eventing",
+		"create Broker eventing", "create ConfigMap eventing-controller-roster", "serve EventMesh,NATS on ConfigMap eventing-backends", "write that events are published on Broker eventing",
 		"accept events on ConfigMap eventing-backends", "apply Deployment eventing-publisher-proxy", "accept events for EventMesh alone on ConfigMap eventing-backends", "close stream sap",
 	}
 	if diff := cmp.Diff(want, compact(steps(actions), "apply Deployment eventing-publisher-proxy")); diff != "" {
@@ -91,7 +91,7 @@ func TestSwitchToTheMeshAndBack(t *testing.T) {
 		"write the epoch on PersistentVolumeClaim data-eventing-nats-0", "write that the stream was opened on ConfigMap eventing-nats-config",
 		"accept events on ConfigMap eventing-backends", "open stream sap", "apply Deployment eventing-publisher-proxy",
 		"accept events for NATS alone on ConfigMap eventing-backends", "delete Broker eventing", "serve NATS on ConfigMap eventing-backends", "update stream sap",
-		"write the epoch on PersistentVolumeClaim data-eventing-nats-0", "write that the stream was opened on ConfigMap eventing-nats-config",
+		"write the epoch on PersistentVolumeClaim data-eventing-nats-0", "write that the stream was opened on ConfigMap eventing-nats-config", "delete ConfigMap eventing-controller-roster",
 	}
 	if diff := cmp.Diff(want, compact(steps(actions), "apply Deployment eventing-publisher-proxy")); diff != "" {
 		t.Errorf("back to NATS (-want +got):\n%s", diff)

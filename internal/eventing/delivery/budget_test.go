@@ -6,52 +6,17 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/budget"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
-
-// TestBudget: who takes all it gets leaves as much as it has, and who waits is called when there is
-// room for it.
-func TestBudget(t *testing.T) {
-	b := &Budget{total: 100}
-	var called sync.Map
-	shares := map[string]*share{}
-	for _, name := range []string{"greedy", "second", "modest"} {
-		shares[name] = &share{of: b, room: func() { called.Store(name, true) }}
-	}
-	fill := func(name string) (taken int) {
-		for shares[name].take(10) {
-			taken += 10
-		}
-		return taken
-	}
-	got := []int{fill("greedy"), fill("second"), fill("modest")}
-	if diff := cmp.Diff([]int{50, 30, 10}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if shares["modest"].take(40) {
-		t.Error("more is taken than is there")
-	}
-	shares["greedy"].give(20)
-	for _, name := range []string{"second", "modest"} {
-		shares[name].end()
-	}
-	if b.used != 70 || b.most != 90 || len(b.waiting) > 1 {
-		t.Errorf("used %d, at most %d, %d wait", b.used, b.most, len(b.waiting))
-	}
-	if none := (&share{}); !none.take(1<<60) || none.bound(1) != 0 {
-		t.Error("without a budget there is a bound")
-	}
-}
 
 // TestMemory: a Subscription with 1,000 events of 1 MiB in flight, whose sink takes its time, stays
 // within the budget, and slows only itself. On f3299ef nothing bounded the bytes: all its events
@@ -72,7 +37,7 @@ func TestMemory(t *testing.T) {
 		}
 		arrived <- r.Header.Get("Ce-Id")
 	})
-	d.options.Budget = NewBudget(total, d.options.Sender)
+	d.options.Budget = budget.New(total, d.options.Sender)
 	js, _, _ := orderEvents(t, false)
 	others := types.NamespacedName{Namespace: "shop", Name: "others"}
 	publish := func(subject string, id int, data []byte) {
@@ -122,10 +87,9 @@ func TestMemory(t *testing.T) {
 		t.Error(err)
 	}
 	b := d.options.Budget
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	t.Logf("at most %d of %d bytes, %d at the sink", b.most, total, most.Load())
-	if b.most > total || most.Load() > total || b.used != 0 || len(b.waiting) > 0 {
-		t.Errorf("at most %d of %d bytes, %d at the sink; %d are used at the end, and %d wait", b.most, total, most.Load(), b.used, len(b.waiting))
+	used, peak, waiting := b.Usage()
+	t.Logf("at most %d of %d bytes, %d at the sink", peak, total, most.Load())
+	if peak > total || most.Load() > total || used != 0 || waiting > 0 {
+		t.Errorf("at most %d of %d bytes, %d at the sink; %d are used at the end, and %d wait", peak, total, most.Load(), used, waiting)
 	}
 }

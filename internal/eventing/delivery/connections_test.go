@@ -8,64 +8,12 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
-
-// manyConnections counts how often it is closed.
-type manyConnections struct{ is, closed atomic.Int64 }
-
-func (c *manyConnections) open() int64 { return c.is.Load() }
-func (c *manyConnections) closeIdle()  { c.closed.Add(1) }
-
-// TestIdleConnections: idle connections are closed when events need their bytes, and not before.
-// What is being posted has bytes for its connection.
-func TestIdleConnections(t *testing.T) {
-	const posts = 20 // that take as much as 36 connections
-	for _, tc := range []struct {
-		reason string
-		open   int64
-		posts  int
-		events int64 // in connections
-		closed bool
-	}{
-		{"few are open", uncounted, 0, 100, false},
-		{"there is room for all", uncounted + 40, 0, 60, false},
-		{"events need the room", uncounted + 41, 0, 60, true},
-		{"they are in use", uncounted + 50, posts, 30, false},
-		{"some are in use", uncounted + 55, posts, 30, true},
-	} {
-		t.Run(tc.reason, func(t *testing.T) {
-			kept := &manyConnections{}
-			kept.is.Store(tc.open)
-			b := &Budget{total: 100 * perConnection, connections: kept}
-			posting, others := &share{of: b}, &share{of: b}
-			for range tc.posts {
-				if !posting.takePost(0) {
-					t.Fatal("there is no room")
-				}
-			}
-			if !others.take(tc.events * perConnection) {
-				t.Fatal("there is no room")
-			}
-			poll.Until(t, time.Minute, "idle connections are closed or not", func(context.Context) error {
-				b.mu.Lock()
-				defer b.mu.Unlock()
-				if b.closing {
-					return fmt.Errorf("they are being closed")
-				}
-				return nil
-			})
-			if is := kept.closed.Load() > 0; is != tc.closed {
-				t.Errorf("closed: %t, want %t", is, tc.closed)
-			}
-		})
-	}
-}
 
 // TestSenderCountsConnections: a connection counts until it is closed, by either side.
 func TestSenderCountsConnections(t *testing.T) {
@@ -103,7 +51,7 @@ func TestSenderCountsConnections(t *testing.T) {
 	settle := func(want int64) {
 		t.Helper()
 		poll.Until(t, time.Minute, "connections are counted", func(context.Context) error {
-			if is := s.open(); is != want {
+			if is := s.Open(); is != want {
 				return fmt.Errorf("%d, want %d", is, want)
 			}
 			return nil
@@ -113,7 +61,7 @@ func TestSenderCountsConnections(t *testing.T) {
 	settle(posts)
 	post()
 	settle(posts) // the same ones
-	s.closeIdle()
+	s.CloseIdle()
 	settle(0)
 	post()
 	server.CloseClientConnections()

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/budget"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 )
@@ -32,7 +33,7 @@ type Options struct {
 	// Watches are told of each delivery; nil if nobody watches.
 	Watches *Watches
 	// Budget bounds the bytes of all Subscriptions together. nil is no bound.
-	Budget *Budget
+	Budget *budget.Budget
 	// Live tells whether this process may post. While it may not, events wait. nil is always.
 	Live func() bool
 	// Changed is called when Health of a Subscription says something else after a while.

@@ -148,7 +148,7 @@ func (d *Deliveries) Redeliver(ctx context.Context, subscription types.Namespace
 	d.mu.Unlock()
 	defer d.posting.Done()
 	size := realSize(m)
-	for !w.posts.takePost(size) {
+	for !w.posts.TakePost(size) {
 		select {
 		case <-ctx.Done():
 			return letters.Outcome{}, context.Cause(ctx)
@@ -157,7 +157,7 @@ func (d *Deliveries) Redeliver(ctx context.Context, subscription types.Namespace
 		case <-time.After(roomEvery):
 		}
 	}
-	defer w.posts.givePost(size)
+	defer w.posts.GivePost(size)
 	o := w.post(header, m.Data)
 	if after := w.health.Note(o.problem, time.Now()); after > 0 {
 		w.Changed(w.subscription, after)

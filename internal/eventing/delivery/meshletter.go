@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/repeats"
 )
 
 // errorData has, in base64, the body of the answer that made Knative give an event up. Its source,
@@ -23,12 +24,23 @@ type serveFunc func(ctx context.Context, w http.ResponseWriter, q *http.Request,
 // letterOf is the Subscription that a dead letter of the Broker was for, and how it is answered. No
 // Subscription if its Trigger leads elsewhere, or Knative does not say where.
 func (r *Receiver) letterOf(header http.Header) (types.NamespacedName, serveFunc) {
-	if u, err := url.Parse(header.Get(deadLetterDest)); err == nil {
-		if key, ok := cutPath(u.Path); ok {
-			return key, r.serveLetter
-		}
+	u, err := url.Parse(header.Get(deadLetterDest))
+	if err != nil {
+		return types.NamespacedName{}, r.serveForeignLetter
+	}
+	if u.Path == backend.EventsPath {
+		return types.NamespacedName{}, serveNoLetter
+	}
+	if key, ok := cutPath(u.Path); ok {
+		return key, r.serveLetter
 	}
 	return types.NamespacedName{}, r.serveForeignLetter
+}
+
+// serveNoLetter answers what serveAll has refused, or was not asked for. What could be given up
+// was.
+func serveNoLetter(_ context.Context, w http.ResponseWriter, _ *http.Request, _ types.NamespacedName, _ http.Header, _ []byte) {
+	w.WriteHeader(http.StatusBadRequest)
 }
 
 // serveLetter brings an event that its sink did not take to the dead letter sink. Nothing is
@@ -41,21 +53,28 @@ func (r *Receiver) serveLetter(ctx context.Context, w http.ResponseWriter, q *ht
 		return
 	}
 	letterSink := r.options.letterSinkOf(key.Namespace, settings)
-	sink, err := ParseSink(key.Namespace, settings.Sink)
 	code, asked := answerIn(q.Header)
-	if letterSink == nil || err != nil || !asked || isProbe(q) {
+	if letterSink == nil || !asked || isProbe(q) || !r.postLetter(ctx, Recipient{key, settings}, letterSink, letterHeader(header, settings.Sink, code), data) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
-	}
-	if !r.letter(ctx, key, letterSink, letterHeader(header, settings.Sink, code), data) {
-		w.WriteHeader(http.StatusBadRequest)
-		return
-	}
-	r.count(key, "dead-letter")
-	if after := r.target(key, settings, sink).health.NotePosted(time.Now()); after > 0 {
-		r.options.Changed(key, after)
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// postLetter posts to the dead letter sink of a Subscription, and tells whether that has the event
+// now. The header is that of the letter.
+func (r *Receiver) postLetter(ctx context.Context, of Recipient, to *url.URL, header http.Header, data []byte) bool {
+	sink, err := ParseSink(of.Subscription.Namespace, of.Settings.Sink)
+	event := repeats.EventOf(of.Settings.UID, of.Settings.Sink, header, data)
+	if err != nil || !r.letter(ctx, of.Subscription, to, header, data) {
+		return false
+	}
+	r.taken.Note(event) // its client may repeat it because of another sink
+	r.count(of.Subscription, "dead-letter")
+	if after := r.target(of.Subscription, of.Settings, sink).health.NotePosted(time.Now()); after > 0 {
+		r.options.Changed(of.Subscription, after)
+	}
+	return true
 }
 
 // answerIn is what the sink of a dead letter answered, as in deadLetterCode on NATS. False if the

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/budget"
 	"github.com/kyma-project/eventmesh-migration/test/natsserver"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
@@ -27,11 +28,8 @@ func TestMostIsLessThanNATSSends(t *testing.T) {
 	if err := yaml.Unmarshal(raw, &values); err != nil {
 		t.Fatal(err)
 	}
-	if values.MaxPayload == 0 || values.MaxPending < Most+2*values.MaxPayload {
-		t.Errorf("max_pending is %d, a controller may have asked for %d", values.MaxPending, Most)
-	}
-	if b := NewBudget(1<<40, nil); b.total != Most {
-		t.Errorf("a large container has a budget of %d, want %d", b.total, Most)
+	if values.MaxPayload == 0 || values.MaxPending < budget.Most+2*values.MaxPayload {
+		t.Errorf("max_pending is %d, a controller may have asked for %d", values.MaxPending, budget.Most)
 	}
 }
 
@@ -58,7 +56,7 @@ func TestPullDropsNothing(t *testing.T) {
 		}
 	}
 	busy, handled := make(chan struct{}), make(chan struct{}, messages)
-	p, err := startPull(Source{conn, "s", "c"}, messages, &share{}, func(_ *nats.Msg, free func()) {
+	p, err := startPull(Source{conn, "s", "c"}, messages, budget.NewShare(nil, nil), func(_ *nats.Msg, free func()) {
 		<-busy
 		free()
 		handled <- struct{}{}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/budget"
 )
 
 const (
@@ -58,7 +60,7 @@ type pull struct {
 	most   int
 	handle func(m *nats.Msg, free func())
 	lost   func(reason string)
-	share  *share
+	share  *budget.Share
 	// closed is closed when no more message is passed on.
 	closed chan struct{}
 
@@ -92,9 +94,9 @@ func realSize(m *nats.Msg) int64 { return int64(m.Size()) + perMessage }
 // for another one. lost is called if no more message comes, because NATS does not know the
 // consumer, or because the connection was closed. The bytes of a message, as realSize counts them,
 // are taken of the share when handle is called.
-func startPull(source Source, most int, bytes *share, handle func(m *nats.Msg, free func()), lost func(reason string)) (*pull, error) {
+func startPull(source Source, most int, bytes *budget.Share, handle func(m *nats.Msg, free func()), lost func(reason string)) (*pull, error) {
 	p := &pull{source: source, most: most, share: bytes, size: smallest, handle: handle, lost: lost, closed: make(chan struct{})}
-	p.share.room = p.room
+	p.share.Room(p.room)
 	p.mu.Lock() // until all fields are there
 	defer p.mu.Unlock()
 	var err error
@@ -144,7 +146,7 @@ func (p *pull) end() bool {
 	p.ended = true
 	p.overdue.Stop()
 	p.forget()
-	p.share.end()
+	p.share.End()
 	return first
 }
 
@@ -195,14 +197,14 @@ func (p *pull) account(m *nats.Msg) {
 	p.held++
 	size := realSize(m)
 	if len(p.requests) == 0 { // of one that was forgotten
-		p.share.force(size)
+		p.share.Force(size)
 		return
 	}
 	r := &p.requests[0]
 	r.messages--
 	r.received += size
 	if over := size - r.taken; over > 0 {
-		p.share.force(over)
+		p.share.Force(over)
 	}
 	r.taken = max(r.taken-size, 0)
 	if r.messages > 0 {
@@ -214,7 +216,7 @@ func (p *pull) account(m *nats.Msg) {
 
 // complete ends the oldest request, and gives back what it did not need. The caller holds the lock.
 func (p *pull) complete() {
-	p.share.give(p.requests[0].taken)
+	p.share.Give(p.requests[0].taken)
 	p.requests = p.requests[1:]
 }
 
@@ -281,10 +283,10 @@ func (p *pull) ask() {
 		return
 	}
 	each := p.size + perMessage
-	taken := p.share.take(int64(batch) * each)
+	taken := p.share.Take(int64(batch) * each)
 	for !taken && batch > 1 { // less is better than nothing; without any, the share says when to ask
 		batch /= 2
-		taken = p.share.take(int64(batch) * each)
+		taken = p.share.Take(int64(batch) * each)
 	}
 	if !taken {
 		return
@@ -294,12 +296,12 @@ func (p *pull) ask() {
 		MaxBytes  int64         `json:"max_bytes,omitempty"`
 		Expires   time.Duration `json:"expires"`
 		Heartbeat time.Duration `json:"idle_heartbeat"`
-	}{batch, p.share.bound(int64(batch) * p.size), pullExpiry, heartbeat})
+	}{batch, p.share.Bound(int64(batch) * p.size), pullExpiry, heartbeat})
 	if err == nil {
 		err = p.source.Conn.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+p.source.Stream+"."+p.source.Consumer, p.subscription.Subject, content)
 	}
 	if err != nil { // without a connection, the next one asks
-		p.share.give(int64(batch) * each)
+		p.share.Give(int64(batch) * each)
 		return
 	}
 	p.requests = append(p.requests, request{messages: batch, all: batch, taken: int64(batch) * each})

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/budget"
 	"github.com/kyma-project/eventmesh-migration/test/natsserver"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
@@ -59,7 +60,7 @@ func TestRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	handled, lost := make(chan string, 10), make(chan string, 1)
-	p, err := startPull(Source{controller, "s", "c"}, 4, &share{}, func(m *nats.Msg, free func()) {
+	p, err := startPull(Source{controller, "s", "c"}, 4, budget.NewShare(nil, nil), func(m *nats.Msg, free func()) {
 		handled <- string(m.Data)
 		free()
 	}, func(reason string) { lost <- reason })
@@ -150,7 +151,7 @@ func TestPull(t *testing.T) {
 	start := func(over *nats.Conn, consumer string) (p *pull, handled, lost chan string) {
 		t.Helper()
 		handled, lost = make(chan string, 10), make(chan string, 10)
-		p, err := startPull(Source{over, "s", consumer}, 1, &share{}, func(m *nats.Msg, free func()) {
+		p, err := startPull(Source{over, "s", consumer}, 1, budget.NewShare(nil, nil), func(m *nats.Msg, free func()) {
 			defer free()
 			if err := m.Ack(); err != nil {
 				t.Error(err)
@@ -210,7 +211,7 @@ func TestPull(t *testing.T) {
 	_, _, lost = start(conn, "c")
 	other = connectTo(t, server)
 	other.Close()
-	if _, err := startPull(Source{other, "s", "c"}, 1, &share{}, nil, nil); err == nil {
+	if _, err := startPull(Source{other, "s", "c"}, 1, budget.NewShare(nil, nil), nil, nil); err == nil {
 		t.Error("a closed connection is no error")
 	}
 	if len(lost) > 0 {

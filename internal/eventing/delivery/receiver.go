@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/budget"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/repeats"
@@ -52,9 +53,18 @@ type Finder interface {
 	// Find returns the settings of a Subscription: ErrGone, ErrInvalid, or another error if it
 	// cannot be known now.
 	Find(ctx context.Context, subscription types.NamespacedName) (Settings, error)
-	// Probed is told that a probe of the controller has come to a Subscription, with the name of
-	// the Trigger if the request says it, and a type. The errors are those of Find.
-	Probed(ctx context.Context, subscription types.NamespacedName, trigger, eventType string) error
+	// Match returns who wants the events of a source and a type. An error says that this process
+	// cannot know them all now.
+	Match(source, eventType string) ([]Recipient, error)
+	// Probed is told that a probe of the controller has come through the Trigger, with what the
+	// request says of it.
+	Probed(ctx context.Context, trigger string)
+}
+
+// Recipient is a Subscription that wants an event.
+type Recipient struct {
+	Subscription types.NamespacedName
+	Settings     Settings
 }
 
 var (
@@ -62,19 +72,25 @@ var (
 	timeHeader  = http.CanonicalHeaderKey("ce-" + backend.TimeAttribute)
 )
 
-// Receiver delivers events that the mesh posts to /deliver/<namespace>/<name>, and answers when the
-// sink has. It is an http.Handler.
+// Receiver delivers events that the mesh posts, and answers when the sinks have them. It is an
+// http.Handler.
+//
+// To [backend.EventsPath] the mesh posts each event once, for all Subscriptions:
+//
+//	204  each sink that wants the event took it, now or a moment ago, or its dead letter sink did
+//	400  the request is no event in the binary mode of CloudEvents, or a sink did not take it: the mesh does not ask again
+//	413  the event is too large
+//	503  its type has its share of the memory, or this process cannot know who wants the event: the mesh asks another one
+//
+// To /deliver/<namespace>/<name> the Triggers of an earlier version post it for one Subscription:
 //
 //	204  the sink took the event, now or a moment ago, or the Subscription is gone
-//	400  the request is no event in the binary mode of CloudEvents, or a dead letter that nobody takes
-//	404  another path
-//	413  the event is too large
 //	502  the sink did not take the event
 //	503  there was no slot in time, or its Subscription has its share of the memory, the sink failed too often a moment ago, or the Subscription cannot be found or has errors
 //
-// The Broker posts what was not taken after all tries to [backend.DeadLetterPath]. An answer of
-// success has no body: the mesh would take it for another event. The body of a failure is what the
-// event is counted as, which comes back with the dead letter.
+// The Broker posts what was not taken after all tries to [backend.DeadLetterPath]. Other paths are
+// answered with 404. An answer of success has no body: the mesh would take it for another event.
+// The body of a failure is what the event is counted as, which comes back with the dead letter.
 type Receiver struct {
 	options Options
 	find    Finder
@@ -89,7 +105,7 @@ type Receiver struct {
 // held is what the requests for one Subscription have of the budget. A request may name one that
 // does not exist: it is kept as long as there are requests.
 type held struct {
-	share
+	*budget.Share
 	requests int
 }
 
@@ -161,7 +177,7 @@ func (r *Receiver) hold(subscription types.NamespacedName) *held {
 	defer r.mu.Unlock()
 	h := r.bytes[subscription]
 	if h == nil {
-		h = &held{share: share{of: r.options.Budget, room: func() {}}} // the mesh asks again by itself
+		h = &held{Share: budget.NewShare(r.options.Budget, func() {})} // the mesh asks again by itself
 		r.bytes[subscription] = h
 	}
 	h.requests++
@@ -172,7 +188,7 @@ func (r *Receiver) release(subscription types.NamespacedName, h *held) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h.requests--; h.requests == 0 {
-		h.end()
+		h.End()
 		delete(r.bytes, subscription)
 	}
 }
@@ -182,14 +198,9 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
 	r.used = true
 	r.mu.Unlock()
-	key, known := cutPath(q.URL.Path)
-	serve := serveFunc(r.serveEvent)
-	isLetter := q.URL.Path == backend.DeadLetterPath
-	if isLetter {
-		key, serve = r.letterOf(q.Header)
-	}
+	key, serve := r.serverOf(q)
 	switch {
-	case !known && !isLetter:
+	case serve == nil:
 		w.WriteHeader(http.StatusNotFound)
 		return
 	case q.Method != http.MethodPost:
@@ -206,12 +217,12 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	size += perMessage
 	bytes := r.hold(key)
 	defer r.release(key, bytes)
-	if !bytes.takePost(size) {
+	if !bytes.TakePost(size) {
 		r.count(key, codeBusy)
 		unavailable(w, time.Second)
 		return
 	}
-	defer bytes.givePost(size)
+	defer bytes.GivePost(size)
 	data, err := io.ReadAll(http.MaxBytesReader(w, q.Body, maxEvent))
 	if err != nil {
 		status := http.StatusBadRequest
@@ -231,15 +242,25 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	serve(ctx, w, q, key, header, data)
 }
 
-// serveEvent answers with what became of an event, or of a probe.
+// serverOf is how a request is answered, nil if there is nothing at its path, and whose budget it
+// has: that of a Subscription, or of a type.
+func (r *Receiver) serverOf(q *http.Request) (types.NamespacedName, serveFunc) {
+	switch q.URL.Path {
+	case backend.EventsPath:
+		return types.NamespacedName{Name: q.Header.Get("Ce-Type")}, r.serveAll
+	case backend.DeadLetterPath:
+		return r.letterOf(q.Header)
+	}
+	if key, ok := cutPath(q.URL.Path); ok {
+		return key, r.serveEvent
+	}
+	return types.NamespacedName{}, nil
+}
+
+// serveEvent answers with what became of an event for one Subscription.
 func (r *Receiver) serveEvent(ctx context.Context, w http.ResponseWriter, q *http.Request, key types.NamespacedName, header http.Header, data []byte) {
-	if isProbe(q) {
-		err := r.find.Probed(ctx, key, q.URL.Query().Get(backend.TriggerParameter), header.Get("Ce-Type"))
-		if err == nil {
-			w.WriteHeader(http.StatusNoContent)
-		} else {
-			r.notFound(w, key, err)
-		}
+	if isProbe(q) { // of a Trigger of an earlier version: nobody waits for it any more
+		w.WriteHeader(http.StatusNoContent)
 		return
 	}
 	settings, err := r.find.Find(ctx, key)
@@ -324,8 +345,11 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 	return http.StatusNoContent, o.code, 0
 }
 
+// count counts an event of a Subscription. That of a type is of nobody.
 func (r *Receiver) count(key types.NamespacedName, code string) {
-	r.options.Metrics.Count(key, code)
+	if key.Namespace != "" {
+		r.options.Metrics.Count(key, code)
+	}
 }
 
 func deadline(ctx context.Context) time.Time {

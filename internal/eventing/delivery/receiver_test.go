@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -16,11 +17,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/budget"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 )
 
@@ -59,6 +62,7 @@ func startMeshSink(t *testing.T, settings Settings) *meshSink {
 type known struct {
 	settings Settings
 	probed   *[]string
+	letters  map[string]bool // who has a dead letter sink of its own
 }
 
 func (k *known) Find(_ context.Context, key types.NamespacedName) (Settings, error) {
@@ -74,11 +78,26 @@ func (k *known) Find(_ context.Context, key types.NamespacedName) (Settings, err
 	}
 }
 
-func (k *known) Probed(ctx context.Context, key types.NamespacedName, trigger, eventType string) error {
-	*k.probed = append(*k.probed, key.String()+" "+trigger+" "+eventType)
-	_, err := k.Find(ctx, key)
-	return err
+// Match knows who wants events of these types.
+func (k *known) Match(source, eventType string) (all []Recipient, err error) {
+	of := map[string][]string{"a.b": {"orders"}, "many": {"orders", "slow", "third"}, "nobody": nil}
+	names, ok := of[eventType]
+	if !ok || source != "shop" {
+		return nil, errors.New("this process is behind")
+	}
+	for _, name := range names {
+		settings := k.settings
+		settings.Sink = "http://" + name + ".shop.svc.cluster.local/in"
+		settings.UID = types.UID(name)
+		if k.letters[name] {
+			settings.DeadLetterSink = "http://letters.shop.svc.cluster.local/of-" + name
+		}
+		all = append(all, Recipient{types.NamespacedName{Namespace: "shop", Name: name}, settings})
+	}
+	return all, nil
 }
+
+func (k *known) Probed(_ context.Context, trigger string) { *k.probed = append(*k.probed, trigger) }
 
 func (s *meshSink) requests() int {
 	s.mu.Lock()
@@ -207,6 +226,7 @@ func TestReceiverGivesUp(t *testing.T) {
 		{reason: "a Subscription that cannot be read now", own: own, dest: strings.Replace(ours, "orders", "unknown", 1), code: "502", body: "400", want: 503},
 		{reason: "a Trigger of somebody else", own: own, all: all, dest: theirs, code: "500", body: "no", want: 204, at: "/all", letterDest: theirs, letterCode: "500"},
 		{reason: "a Trigger of somebody else, and no dead letter sink", own: own, dest: theirs, code: "500", body: "no", want: 400},
+		{reason: "what was for all Subscriptions", own: own, all: all, dest: "http://eventing-controller.kyma-system.svc.cluster.local/events?trigger=1", code: "400", body: "busy", want: 400},
 		{reason: "a probe", own: own, all: all, dest: ours, code: "502", body: "400", change: func(h http.Header) { h.Set(probeHeader, "all") }, want: 400},
 		{reason: "no event", own: own, dest: ours, code: "502", body: "400", change: func(h http.Header) { h.Del("Ce-Id") }, want: 400},
 	} {
@@ -247,14 +267,100 @@ func TestReceiverGivesUp(t *testing.T) {
 	}
 }
 
-// TestReceiverGetsProbes: a probe goes to no sink, and its answer says whether it was noted.
+// TestReceiverGetsProbes: a probe goes to no sink. Nobody waits for those of an earlier version.
 func TestReceiverGetsProbes(t *testing.T) {
 	s := startMeshSink(t, ordersSink)
-	for path, want := range map[string]int{"/deliver/shop/orders": 204, "/deliver/shop/gone": 204, "/deliver/shop/unknown": 503} {
+	for path, want := range map[string]string{"/events?trigger=1": "1", "/deliver/shop/orders?trigger=2": "", "/deliver/shop/gone": ""} {
 		s.probed = nil
-		if got := s.post(http.MethodPost, path, "", func(h http.Header) { h.Set("ce-"+backend.ProbeAttribute, "true") }); got.Code != want || s.requests() != 0 || len(s.probed) != 1 {
-			t.Errorf("%s: %d after %d requests and the probes %q, want %d", path, got.Code, s.requests(), s.probed, want)
+		got := s.post(http.MethodPost, path, "", func(h http.Header) {
+			h.Set("ce-"+backend.ProbeAttribute, "true")
+			h.Set("Ce-Type", "probe")
+		})
+		if got.Code != http.StatusNoContent || s.requests() != 0 || strings.Join(s.probed, " ") != want {
+			t.Errorf("%s: %d after %d requests and the probes %q, want %q", path, got.Code, s.requests(), s.probed, want)
 		}
+	}
+}
+
+// TestReceiverBringsToAll: one request brings an event to each Subscription that wants it. A sink
+// that does not take it is asked again, and no other one is. After the last try the event goes to
+// the dead letter sink, or the publish fails.
+func TestReceiverBringsToAll(t *testing.T) {
+	const many = "many"
+	for _, tc := range []struct {
+		reason, eventType string
+		fails             map[string]int // how often, by host
+		letters           []string
+		change            func(http.Header)
+		want              int
+		body              string
+		posted            map[string]int
+		again             []string // who is asked when the client repeats the event, and all sinks work
+	}{
+		{reason: "one", eventType: "a.b", want: 204, posted: map[string]int{"orders": 1}},
+		{reason: "several", eventType: many, want: 204, posted: map[string]int{"orders": 1, "slow": 1, "third": 1}},
+		{reason: "nobody", eventType: "nobody", want: 204},
+		{reason: "a process that is behind", eventType: "unknown", want: 503},
+		{reason: "one fails once", eventType: many, fails: map[string]int{"slow": 1}, want: 204, posted: map[string]int{"orders": 1, "slow": 2, "third": 1}},
+		{reason: "one fails", eventType: many, fails: map[string]int{"slow": 9}, want: 400, body: "1 of 3 sinks did not take the event: 500", posted: map[string]int{"orders": 1, "slow": 3, "third": 1}, again: []string{"slow"}},
+		{reason: "two fail, and one of them has a dead letter sink", eventType: many, fails: map[string]int{"slow": 9, "third": 9}, letters: []string{"slow"},
+			want: 400, body: "1 of 3 sinks did not take the event: 500", posted: map[string]int{"orders": 1, "slow": 3, "third": 3, "letters/of-slow": 1}, again: []string{"third"}},
+		{reason: "one fails, and has a dead letter sink", eventType: many, fails: map[string]int{"slow": 9}, letters: []string{"slow"}, want: 204, posted: map[string]int{"orders": 1, "slow": 3, "third": 1, "letters/of-slow": 1}},
+		{reason: "its dead letter sink fails, too", eventType: many, fails: map[string]int{"slow": 9, "letters": 9}, letters: []string{"slow"}, want: 400, body: "1 of 3 sinks did not take the event: 500", posted: map[string]int{"orders": 1, "slow": 3, "third": 1, "letters/of-slow": 1}, again: []string{"slow"}},
+		{reason: "no event", eventType: many, change: func(h http.Header) { h.Del("Ce-Id") }, want: 400},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			t.Parallel()
+			s := startMeshSink(t, ordersSink)
+			s.receiver.find.(*known).letters = map[string]bool{}
+			for _, name := range tc.letters {
+				s.receiver.find.(*known).letters[name] = true
+			}
+			posted := map[string]int{}
+			s.answer = func(w http.ResponseWriter, q *http.Request) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				host, _, _ := strings.Cut(q.Host, ".")
+				name := host
+				if host == "letters" {
+					name += q.URL.Path
+				}
+				if posted[name]++; posted[name] <= tc.fails[host] {
+					w.WriteHeader(http.StatusInternalServerError)
+				}
+			}
+			change := func(h http.Header) {
+				h.Set("Ce-Type", tc.eventType)
+				if tc.change != nil {
+					tc.change(h)
+				}
+			}
+			got := s.post(http.MethodPost, backend.EventsPath+"?trigger=1", "x", change)
+			if diff := cmp.Diff(tc.posted, posted, cmpopts.EquateEmpty()); diff != "" || got.Code != tc.want || got.Body.String() != tc.body {
+				t.Errorf("%d with %q, want %d with %q; requests (-want +got):\n%s", got.Code, got.Body, tc.want, tc.body, diff)
+			}
+			if tc.want == 503 && got.Header().Get("Retry-After") == "" {
+				t.Error("the mesh is not told when to ask again")
+			}
+			if tc.want != 400 || tc.change != nil {
+				return
+			}
+			// The client sends it again when the sinks work: only those get it that had not.
+			before := maps.Clone(posted)
+			clear(tc.fails)
+			if got := s.post(http.MethodPost, backend.EventsPath+"?trigger=1", "x", change); got.Code != http.StatusNoContent {
+				t.Errorf("when the sinks work: %d", got.Code)
+			}
+			var again []string
+			for name, n := range posted {
+				if n > before[name] {
+					again = append(again, name)
+				}
+			}
+			if diff := cmp.Diff(tc.again, again); diff != "" {
+				t.Errorf("who is asked again (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -365,8 +471,8 @@ func TestReceiverBoundsWhatIsInFlight(t *testing.T) {
 // refused for a moment when there is no room. On f3299ef each was read.
 func TestReceiverMemory(t *testing.T) {
 	s := startMeshSink(t, ordersSink)
-	s.receiver.options.Budget = NewBudget(0, nil)
-	all := &share{of: s.receiver.options.Budget, room: func() {}}
+	s.receiver.options.Budget = budget.New(0, nil)
+	all := budget.NewShare(s.receiver.options.Budget, func() {})
 	var got []int
 	ask := func() {
 		t.Helper()
@@ -377,15 +483,15 @@ func TestReceiverMemory(t *testing.T) {
 		}
 	}
 	ask()
-	all.force(least - 1<<20)
+	all.Force(budget.Least - 1<<20)
 	ask()
-	all.give(least - 1<<20)
+	all.Give(budget.Least - 1<<20)
 	ask()
 	if diff := cmp.Diff([]int{204, 503, 204}, got); diff != "" || s.requests() != 2 {
 		t.Errorf("%d requests (-want +got):\n%s", s.requests(), diff)
 	}
-	if b := s.receiver.options.Budget; b.used != 0 || len(b.waiting) > 0 {
-		t.Errorf("at the end %d bytes are used, and %d wait", b.used, len(b.waiting))
+	if used, _, waiting := s.receiver.options.Budget.Usage(); used != 0 || waiting > 0 {
+		t.Errorf("at the end %d bytes are used, and %d wait", used, waiting)
 	}
 }
 
@@ -394,14 +500,14 @@ func TestReceiverMemory(t *testing.T) {
 func TestReceiverMemoryIsShared(t *testing.T) {
 	t.Parallel()
 	s := startMeshSink(t, Settings{Sink: ordersSink.Sink, MaxInFlight: 100})
-	s.receiver.options.Budget = NewBudget(0, nil)
+	s.receiver.options.Budget = budget.New(0, nil)
 	free := make(chan struct{})
 	s.answer = func(_ http.ResponseWriter, q *http.Request) {
 		if q.Header.Get("Ce-Id") == "slow" {
 			<-free
 		}
 	}
-	const events = 2 * least >> 20
+	const events = 2 * budget.Least >> 20
 	codes := make(chan int, events)
 	slow := func(h http.Header) { h.Set("Ce-Id", "slow") }
 	for range events {
@@ -410,7 +516,7 @@ func TestReceiverMemoryIsShared(t *testing.T) {
 		}()
 	}
 	refused := 0
-	for range events - least>>20/2 { // what has no room at once
+	for range events - budget.Least>>20/2 { // what has no room at once
 		if code := <-codes; code == http.StatusServiceUnavailable {
 			refused++
 		}
@@ -421,13 +527,13 @@ func TestReceiverMemoryIsShared(t *testing.T) {
 		}
 	}
 	close(free)
-	for range least >> 20 / 2 {
+	for range budget.Least >> 20 / 2 {
 		<-codes
 	}
-	if want := events - least>>20/2; refused != want {
+	if want := events - budget.Least>>20/2; refused != want {
 		t.Errorf("%d events were refused, want %d", refused, want)
 	}
-	if b := s.receiver.options.Budget; b.used != 0 || len(b.waiting) > 0 || len(s.receiver.bytes) > 0 {
-		t.Errorf("at the end %d bytes are used, %d wait, and %v is kept", b.used, len(b.waiting), s.receiver.bytes)
+	if used, _, waiting := s.receiver.options.Budget.Usage(); used != 0 || waiting > 0 || len(s.receiver.bytes) > 0 {
+		t.Errorf("at the end %d bytes are used, %d wait, and %v is kept", used, waiting, s.receiver.bytes)
 	}
 }

@@ -56,9 +56,9 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-func (s *Sender) open() int64 { return s.opened.Load() }
+func (s *Sender) Open() int64 { return s.opened.Load() }
 
-func (s *Sender) closeIdle() { s.transport.CloseIdleConnections() }
+func (s *Sender) CloseIdle() { s.transport.CloseIdleConnections() }
 
 // NewSender returns a Sender. dnsServer is the host:port of the DNS server that knows the sinks; ""
 // is that of the system.

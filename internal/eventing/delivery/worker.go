@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/budget"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
@@ -48,8 +49,8 @@ type worker struct {
 	settings     Settings
 	consumer     string
 	pull         *pull
-	bytes        *share // of events
-	posts        *share // what it takes to post them, in addition
+	bytes        *budget.Share // of events
+	posts        *budget.Share // what it takes to post them, in addition
 	posting      *sync.WaitGroup
 	ending       chan struct{}
 	metrics      *tally.Series
@@ -113,11 +114,11 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 		generation: settings.Generation,
 		posting:    &d.posting, ending: make(chan struct{}), consumer: source.Consumer,
 		metrics: d.options.Metrics.Series(subscription, source.Consumer, settings.Sink),
-		bytes:   &share{of: d.options.Budget},
-		posts:   &share{of: d.options.Budget},
+		bytes:   budget.NewShare(d.options.Budget, nil),
+		posts:   budget.NewShare(d.options.Budget, nil),
 		lanes:   newLanes(slots, settings.Types), traces: map[uint64]trace{},
 	}
-	w.posts.room = w.next
+	w.posts.Room(w.next)
 	w.ticks = time.AfterFunc(tick, w.tick)
 	w.ticks.Stop()
 	w.sink, w.refused = ParseSink(subscription.Namespace, settings.Sink)
@@ -143,7 +144,7 @@ func (w *worker) stop() {
 		w.pull.stop()
 		w.next()
 		w.tick()
-		w.posts.end()
+		w.posts.End()
 	})
 }
 
@@ -225,7 +226,7 @@ func (w *worker) next() {
 	for _, e := range leave {
 		w.giveBack(e.message, delay)
 		w.done(e.message)
-		w.bytes.give(realSize(e.message))
+		w.bytes.Give(realSize(e.message))
 		e.free()
 	}
 	for _, e := range gone {
@@ -236,13 +237,13 @@ func (w *worker) next() {
 // slot gives an event a slot if it may have one, and there are bytes for it; if there are none, it
 // is short. The caller holds the lock.
 func (w *worker) slot(e waiting, now time.Time) (v verdict, short bool) {
-	if w.lanes.used < w.lanes.slots && !w.posts.takePost(0) {
+	if w.lanes.used < w.lanes.slots && !w.posts.TakePost(0) {
 		return waits, true // posts say when there are bytes
 	}
 	full := w.lanes.used == w.lanes.slots
 	v = w.lanes.take(e.message, e.since, now)
 	if v != posts && !full {
-		w.posts.givePost(0)
+		w.posts.GivePost(0)
 	}
 	return v, false
 }
@@ -258,9 +259,9 @@ func (w *worker) run(m *nats.Msg) {
 		w.giveBack(m, heldDelay)
 	}
 	w.metrics.InFlight.Dec()
-	w.posts.givePost(0)
+	w.posts.GivePost(0)
 	if !again {
-		w.bytes.give(realSize(m))
+		w.bytes.Give(realSize(m))
 	}
 	w.mu.Lock()
 	delete(w.busy, m)
@@ -332,7 +333,7 @@ func (w *worker) tick() {
 	w.mu.Unlock()
 	for _, r := range all {
 		w.giveBack(r.message, max(time.Until(r.at), 0))
-		w.bytes.give(realSize(r.message))
+		w.bytes.Give(realSize(r.message))
 	}
 	w.next()
 }

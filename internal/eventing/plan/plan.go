@@ -37,3 +37,8 @@ func Of(s *eventingv1alpha2.Subscription) (p Plan, problems []string) {
 func (p *Plan) Settings(s *eventingv1alpha2.Subscription) delivery.Settings {
 	return delivery.Settings{UID: s.UID, Generation: s.Generation, Sink: s.Spec.Sink, MaxInFlight: p.InFlight, Types: len(p.Filters), DeadLetterSink: s.Spec.DeadLetterSink}
 }
+
+// MeshSettings are how the events of the mesh are delivered.
+func (p *Plan) MeshSettings(s *eventingv1alpha2.Subscription) delivery.Settings {
+	return delivery.Settings{UID: s.UID, Sink: s.Spec.Sink, MaxInFlight: p.InFlight, DeadLetterSink: s.Spec.DeadLetterSink}
+}

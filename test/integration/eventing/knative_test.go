@@ -67,7 +67,7 @@ func newKnativeRig(t *testing.T, args ...string) *knativeRig {
 	r.core, err = clientset.NewForConfig(cluster.Config())
 	check(err)
 	name := backend.Names(backend.DefaultPrefix).Controller()
-	r.createBroker(fmt.Sprintf("{delivery: {retry: 2, backoffPolicy: exponential, backoffDelay: PT0.2S, timeout: PT12S, deadLetterSink: {uri: 'http://%s.%s.svc.cluster.local%s'}}}",
+	r.createBroker(fmt.Sprintf("{delivery: {retry: 2, backoffPolicy: exponential, backoffDelay: PT0.2S, timeout: PT15S, deadLetterSink: {uri: 'http://%s.%s.svc.cluster.local%s'}}}",
 		name, r.control, backend.DeadLetterPath))
 	poll.Until(t, limit, "the Broker is ready", func(ctx context.Context) error {
 		u, err := r.client.Resource(brokers).Namespace(r.control).Get(ctx, meshBroker, metav1.GetOptions{})

@@ -380,6 +380,7 @@ func TestOperatorManifest(t *testing.T) {
 		{"eventing-controller", "update", "eventing.kyma-project.io", "subscriptions/status", "shop", "x", true},
 		{"eventing-controller", "update", "", "configmaps", namespace, "eventing-controller-state", true},
 		{"eventing-controller", "update", "", "configmaps", namespace, "eventing-backends", false},
+		{"eventing-controller", "patch", "", "configmaps", namespace, "eventing-controller-roster", true},
 		{"eventing-controller", "create", "eventing.knative.dev", "triggers", namespace, "", true},
 		{"eventing-controller", "get", "eventing.knative.dev", "brokers", namespace, "eventing", true},
 		{"eventing-controller", "delete", "eventing.knative.dev", "brokers", namespace, "eventing", false},

@@ -1,0 +1,317 @@
+package mesh
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sobject"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+)
+
+const (
+	// readBudget is how long one list of the Triggers is tried.
+	readBudget = 10 * time.Second
+	// writers is how many Triggers are deleted at a time.
+	writers = 8
+)
+
+// ErrNoKind says that the cluster does not serve the kinds of the mesh.
+var ErrNoKind = errors.New("the API server does not serve Triggers at v1: install Knative Eventing")
+
+// NotReady says what the Trigger waits for. A change of it is told.
+type NotReady string
+
+// Error implements error.
+func (n NotReady) Error() string { return string(n) }
+
+// Trigger is that of one installation. Its methods can be called at the same time.
+type Trigger struct {
+	triggers, brokers dynamic.ResourceInterface
+	probed            dynamic.ResourceInterface // for what each process may write
+	namespace         string
+	names             backend.Names
+	version           string
+	log               *zap.Logger
+	changed           func()
+
+	poster *eventservice.Poster
+	wake   chan struct{} // asked has something new
+
+	mu    sync.Mutex
+	known *k8sutil.Collection // nil: it is not followed. Triggers of an earlier version are among them
+	stop  context.CancelFunc
+	asked Broker // whose Trigger is probed
+	// noting is which creation this process is writing a probe of.
+	noting string
+}
+
+// New returns the Trigger in a namespace. client is the leader's, and probed that of any process.
+// changed is called when the Trigger, or one of an earlier version, comes, changes or goes.
+func New(client, probed dynamic.Interface, namespace string, names backend.Names, version string, log *zap.Logger, changed func()) *Trigger {
+	return &Trigger{
+		triggers: client.Resource(triggers).Namespace(namespace), brokers: client.Resource(brokers).Namespace(namespace), probed: probed.Resource(triggers).Namespace(namespace),
+		namespace: namespace, names: names, version: version, log: log, changed: changed,
+		poster: eventservice.NewPoster("eventing-controller", backend.MeshTimeout, 1), wake: make(chan struct{}, 1),
+	}
+}
+
+// Follow reads the Triggers, and watches them until Leave. Without need, it only does so if there
+// are any. ErrNoKind if there cannot be any.
+func (t *Trigger) Follow(ctx context.Context, need bool) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.known != nil {
+		if !need && len(t.known.All()) == 0 {
+			t.leave()
+		}
+		return nil
+	}
+	ours := labels.Set{backend.PlaneLabel: string(backend.PlaneMesh), backend.InstanceLabel: string(t.names)}.String()
+	warn := func(err error) { t.log.Warn("cannot read Triggers, retrying", zap.Error(err)) }
+	known := k8sutil.NewCollection(t.triggers, metav1.ListOptions{LabelSelector: ours}, nil, func(ctx context.Context, op func(context.Context) error) error {
+		return k8sutil.Retry(ctx, readBudget, warn, op)
+	})
+	err := t.adopt(ctx)
+	if err == nil {
+		err = known.List(ctx)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return ErrNoKind
+	case err != nil:
+		return fmt.Errorf("cannot list Triggers: %w", err)
+	case !need && len(known.All()) == 0:
+		return nil
+	}
+	// The watch is longer than the request that begins it.
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	t.known, t.stop, t.asked = known, stop, Broker{}
+	known.Watch(watching, func(string) { t.changed() })
+	go t.probes(watching, known)
+	return nil
+}
+
+// adopt gives the Triggers of an earlier version the label by which they are found, and removes the
+// one that tools for deployments claim.
+func (t *Trigger) adopt(ctx context.Context) error {
+	former := labels.Set{backend.PlaneLabel: string(backend.PlaneMesh), backend.PodInstanceLabel: string(t.names)}.String()
+	list, err := t.triggers.List(ctx, metav1.ListOptions{LabelSelector: former})
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		is := &list.Items[i]
+		if !t.names.Ours(is.GetLabels()) {
+			continue
+		}
+		want := map[string]any{backend.InstanceLabel: string(t.names), backend.PodInstanceLabel: nil}
+		if err := t.mark(ctx, is, want, nil); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Leave ends what Follow began.
+func (t *Trigger) Leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leave()
+}
+
+func (t *Trigger) leave() {
+	if t.known != nil {
+		t.stop()
+		t.known, t.stop, t.asked = nil, nil, Broker{}
+	}
+}
+
+func (t *Trigger) seen() *k8sutil.Collection {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.known
+}
+
+// BrokerUID reads the UID of a Broker, "" if there is none.
+func (t *Trigger) BrokerUID(ctx context.Context, name string) (types.UID, error) {
+	u, err := t.brokers.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("cannot read Broker %s/%s: %w", t.namespace, name, err)
+	}
+	return u.GetUID(), nil
+}
+
+// Ensure returns nil if a Trigger leads all events of a Broker to the controller: Knative says that
+// it is ready, and a probe has come through it. NotReady says what it waits for. Then other ones
+// are deleted: one that somebody has edited, that of a former Broker, those of an earlier version.
+// Until then they may be what events come through.
+func (t *Trigger) Ensure(ctx context.Context, b Broker) error {
+	known := t.seen()
+	if known == nil {
+		return NotReady(ErrNoKind.Error())
+	}
+	if b.UID == "" {
+		return NotReady(fmt.Sprintf("Broker %s/%s does not exist", t.namespace, b.Name))
+	}
+	is, err := t.find(ctx, known, b)
+	if err != nil {
+		return err
+	}
+	key := t.namespace + "/" + is.GetName()
+	if want := t.wanted(b, is.GetName()); !marked(is, want) || t.names.Former(is.GetLabels()) {
+		marks := map[string]any{}
+		for key, value := range want.GetLabels() {
+			marks[key] = value
+		}
+		if t.names.Former(is.GetLabels()) {
+			marks[backend.PodInstanceLabel] = nil
+		}
+		if err := t.mark(ctx, is, marks, want.GetAnnotations()); err != nil {
+			return err
+		}
+	}
+	switch ready := k8sobject.ReadinessOf(is); {
+	case ready.OK():
+	case ready.Status == "" || !ready.Current:
+		return notYet(key)
+	default:
+		return NotReady("Trigger " + key + " " + ready.Problem())
+	}
+	if !reached(is) {
+		t.ask(known, b)
+		return NotReady("Trigger " + key + " is ready, and no event has come through it yet")
+	}
+	return t.deleteAll(ctx, slices.DeleteFunc(known.All(), func(u *unstructured.Unstructured) bool { return u.GetName() == is.GetName() }))
+}
+
+// find returns the Trigger that does what is wanted, one that a probe has come through if there is
+// one. If there is none, it creates it: under a second name if that of the first one is taken.
+func (t *Trigger) find(ctx context.Context, known *k8sutil.Collection, b Broker) (*unstructured.Unstructured, error) {
+	var is *unstructured.Unstructured
+	for _, name := range t.names.Triggers() {
+		u := known.Get(t.namespace, name)
+		if u != nil && t.does(u, b) && (is == nil || !reached(is)) {
+			is = u
+		}
+	}
+	if is != nil {
+		return is, nil
+	}
+	// The watch may be late, or somebody has removed the labels by which it is found.
+	for _, name := range t.names.Triggers() {
+		if known.Get(t.namespace, name) != nil {
+			continue
+		}
+		u, err := t.triggers.Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("cannot read Trigger %s/%s: %w", t.namespace, name, err)
+		case t.does(u, b):
+			return u, nil
+		default:
+			if err := t.delete(ctx, u); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, name := range t.names.Triggers() {
+		if known.Get(t.namespace, name) != nil {
+			continue
+		}
+		_, err := t.triggers.Create(ctx, t.wanted(b, name), metav1.CreateOptions{})
+		if err == nil {
+			return nil, notYet(t.namespace + "/" + name)
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return nil, fmt.Errorf("cannot create Trigger %s/%s: %w", t.namespace, name, err)
+		}
+	}
+	// Both names are taken by others: the first one that goes tells of it.
+	for _, name := range t.names.Triggers() {
+		if u := known.Get(t.namespace, name); u != nil {
+			return nil, cmp.Or(t.delete(ctx, u), error(NotReady("Trigger "+t.namespace+"/"+name+" is being deleted")))
+		}
+	}
+	return nil, notYet(t.namespace + "/" + t.names.Triggers()[0])
+}
+
+// does tells whether a Trigger does what is wanted, and stays.
+func (t *Trigger) does(u *unstructured.Unstructured, b Broker) bool {
+	return u.GetDeletionTimestamp() == nil && !differs(u, t.wanted(b, u.GetName()))
+}
+
+// notYet is what is said of a Trigger until Knative has something to say: each text of its own
+// would be a write of each Subscription.
+func notYet(trigger string) NotReady { return NotReady("Trigger " + trigger + " is not ready yet") }
+
+// mark writes labels, of which nil removes one, and annotations, if nobody has changed the Trigger
+// meanwhile.
+func (t *Trigger) mark(ctx context.Context, is *unstructured.Unstructured, labels map[string]any, annotations map[string]string) error {
+	metadata := map[string]any{"resourceVersion": is.GetResourceVersion(), "uid": is.GetUID(), "labels": labels}
+	if annotations != nil { // null would remove all
+		metadata["annotations"] = annotations
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return err
+	}
+	if _, err := t.triggers.Patch(ctx, is.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("cannot mark Trigger %s/%s: %w", t.namespace, is.GetName(), err)
+	}
+	return nil
+}
+
+// Any tells whether there is a Trigger of ours.
+func (t *Trigger) Any() bool {
+	known := t.seen()
+	return known != nil && len(known.All()) > 0
+}
+
+// Delete deletes the Trigger, and those of an earlier version.
+func (t *Trigger) Delete(ctx context.Context) error {
+	known := t.seen()
+	if known == nil {
+		return nil
+	}
+	return t.deleteAll(ctx, known.All())
+}
+
+func (t *Trigger) deleteAll(ctx context.Context, all []*unstructured.Unstructured) error {
+	errs := make([]error, len(all))
+	workqueue.ParallelizeUntil(ctx, writers, len(all), func(i int) { errs[i] = t.delete(ctx, all[i]) })
+	return errors.Join(errs...)
+}
+
+// delete deletes a Trigger in the version that was seen.
+func (t *Trigger) delete(ctx context.Context, is *unstructured.Unstructured) error {
+	if is.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	uid, version := is.GetUID(), is.GetResourceVersion()
+	err := t.triggers.Delete(ctx, is.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("cannot delete Trigger %s/%s: %w", t.namespace, is.GetName(), err)
+	}
+	return nil
+}

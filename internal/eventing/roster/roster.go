@@ -1,0 +1,573 @@
+// Package roster lets the controllers that serve the mesh agree on which Subscriptions all of them
+// know. The mesh posts an event to any of them, and one whose cache is behind would answer with
+// success and not bring the event to a Subscription of which the status says that it is ready.
+//
+// All of it is in one ConfigMap, so that all that is written there has one order:
+//
+//   - Each process that serves writes, again and again, which resource version of Subscriptions it
+//     knows. It serves for as long as it has written that a moment ago.
+//   - The leader writes which version it asks for. A Subscription is ready when the leader has seen
+//     a state of the ConfigMap in which its version is asked for, and all processes know it.
+//   - A process that begins, or that could not write for a while, reads what is asked for in the
+//     answer to its own write, and serves when it knows that.
+//
+// So a process is either in the state that the leader has seen, or has come later and knows what
+// was asked for. One that writes no more is left out when it has ceased to serve: it counts its own
+// time from before its last write, and the leader from when it saw that. No clocks are compared.
+//
+// docs/decisions/1211-one-trigger-and-the-roster.md.
+package roster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+)
+
+const (
+	// asksKey has what the leader asks for. No pod has such a name.
+	asksKey = "_asks"
+	// gather is how long the leader waits for more versions to ask for.
+	gather = 20 * time.Millisecond
+	// looks is how often a process compares what it knows with what is asked for, and retry after
+	// which time a request to the API server is tried again.
+	looks = 5 * time.Millisecond
+	retry = time.Second
+	// answers is how long the others have for an answer before something else is done meanwhile.
+	answers = 500 * time.Millisecond
+	// requestLimit bounds one request.
+	requestLimit = 10 * time.Second
+)
+
+var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+
+// Options are of one process.
+type Options struct {
+	// Client is that of any process, and Leader that which refuses the writes of one that does not
+	// lead.
+	Client, Leader dynamic.Interface
+	// Namespace and Name are of the ConfigMap.
+	Namespace, Name string
+	// Pod is the name of this one. Two processes may have the same, one after the other.
+	Pod string
+	// Lease is how long a leader is waited for. A process serves for twice as long after its last
+	// write.
+	Lease time.Duration
+	Log   *zap.Logger
+	// Open reads the Subscriptions, and follows them until ctx ends.
+	Open func(ctx context.Context) (Subscriptions, error)
+	// Known is called when something is known that Ask was called for.
+	Known func(types.NamespacedName)
+}
+
+// Subscriptions are those that a process knows: a directory.Directory.
+type Subscriptions interface {
+	// Version is the resource version up to which all changes are known.
+	Version() string
+	// Match returns those that want the events of a source and a type.
+	Match(source, eventType string) []delivery.Recipient
+}
+
+// entry is what a process writes of itself.
+type entry struct {
+	// Run is unique, and Renewed another one each time.
+	Run     string `json:"run"`
+	Renewed int64  `json:"renewed"`
+	// Knows is the resource version up to which it knows all Subscriptions.
+	Knows string `json:"knows"`
+}
+
+// Roster is that of one process. Its methods can be called at the same time.
+type Roster struct {
+	options Options
+	run     string
+	// turn is there when something has changed that Run looks at, and ask when there is something
+	// to ask for.
+	turn, ask chan struct{}
+
+	mu sync.RWMutex
+	// wanted: the mesh serves. member: this process is to serve it.
+	wanted, member bool
+	// subscriptions and until say what this process serves by, and for how long. admitted: it has
+	// served.
+	subscriptions Subscriptions
+	until         time.Time
+	admitted      bool
+	// said is what this process wrote of itself last.
+	said string
+	// data is the ConfigMap as it was seen last, and seen since when each entry is as it is.
+	data map[string]string
+	seen map[string]seen
+	// asked is the greatest version that this process wants to be known, and waiting who waits for
+	// which.
+	asked   string
+	waiting map[types.NamespacedName]string
+}
+
+// seen is what a process has written of itself, and since when that is so.
+type seen struct {
+	content, knows string
+	since          time.Time
+}
+
+// New returns a Roster that serves nothing.
+func New(o Options) *Roster {
+	return &Roster{
+		options: o, run: uuid.NewString(), turn: make(chan struct{}, 1), ask: make(chan struct{}, 1),
+		seen: map[string]seen{}, waiting: map[types.NamespacedName]string{},
+	}
+}
+
+// serveFor is how long a process serves after a write, and renewAfter when it writes again.
+func (r *Roster) serveFor() time.Duration   { return 2 * r.options.Lease }
+func (r *Roster) renewAfter() time.Duration { return r.options.Lease / 3 }
+
+// GoneAfter is how long the leader waits for a process that writes no more. It is longer than that
+// process serves by what clocks and waits differ.
+func (r *Roster) GoneAfter() time.Duration { return r.serveFor() + r.options.Lease/2 }
+
+// Use says whether the mesh serves.
+func (r *Roster) Use(wanted bool) {
+	r.mu.Lock()
+	changed := r.wanted != wanted
+	r.wanted = wanted
+	r.mu.Unlock()
+	if changed {
+		signal(r.turn)
+	}
+}
+
+func signal(to chan struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}
+
+// Ready is an error as long as this process has never been able to serve the mesh, and should.
+func (r *Roster) Ready() error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.wanted && r.member && !r.admitted {
+		return errors.New("the other controllers do not know yet that this one serves the mesh")
+	}
+	return nil
+}
+
+// ErrBehind says that this process may not know all Subscriptions.
+var ErrBehind = errors.New("this controller cannot know now whether it knows all Subscriptions")
+
+// Match returns the Subscriptions that want the events of a source and a type.
+func (r *Roster) Match(source, eventType string) ([]delivery.Recipient, error) {
+	r.mu.RLock()
+	s, until := r.subscriptions, r.until
+	r.mu.RUnlock()
+	if s == nil || time.Now().After(until) {
+		return nil, ErrBehind
+	}
+	return s.Match(source, eventType), nil
+}
+
+// Run follows the roster until ctx ends, and then removes this process from it. member tells
+// whether this process is to serve the mesh.
+func (r *Roster) Run(ctx context.Context, member bool) {
+	r.mu.Lock()
+	r.member = member
+	r.mu.Unlock()
+	for ctx.Err() == nil {
+		r.mu.RLock()
+		wanted := r.wanted
+		r.mu.RUnlock()
+		if !wanted {
+			select {
+			case <-r.turn:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if err := r.attend(ctx, member); err != nil && ctx.Err() == nil {
+			r.options.Log.Warn("cannot serve the mesh yet", zap.Error(err))
+			_ = k8sutil.Sleep(ctx, retry)
+		}
+	}
+}
+
+// attend serves until the mesh does not serve any more, or ctx ends.
+func (r *Roster) attend(ctx context.Context, member bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var others sync.WaitGroup
+	defer others.Wait()
+	defer cancel()
+	warn := func(err error) {
+		r.options.Log.Warn("cannot read the roster of the controllers, retrying", zap.Error(err))
+	}
+	in := k8sutil.NewCollection(r.resource(r.options.Client), metav1.ListOptions{FieldSelector: "metadata.name=" + r.options.Name}, nil,
+		func(ctx context.Context, op func(context.Context) error) error {
+			return k8sutil.Retry(ctx, requestLimit, warn, op)
+		})
+	if err := in.List(ctx); err != nil {
+		return fmt.Errorf("cannot read ConfigMap %s/%s: %w", r.options.Namespace, r.options.Name, err)
+	}
+	look := func() { r.look(in.Get(r.options.Namespace, r.options.Name)) }
+	look()
+	in.Watch(ctx, func(string) { look() })
+	others.Go(func() { r.asks(ctx) })
+	if !member {
+		r.stays(ctx)
+		return nil
+	}
+	// Before the list: what is said to be ready later is asked of this process, too.
+	if _, err := r.say(ctx, ""); err != nil {
+		return err
+	}
+	defer r.withdraw(context.WithoutCancel(ctx))
+	s, err := r.options.Open(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot read Subscriptions: %w", err)
+	}
+	return r.serve(ctx, s)
+}
+
+// stays returns when the mesh does not serve any more, or ctx ends.
+func (r *Roster) stays(ctx context.Context) {
+	for r.still(ctx) {
+		select {
+		case <-r.turn:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (r *Roster) still(ctx context.Context) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.wanted && ctx.Err() == nil
+}
+
+// serve writes what this process knows, and lets it serve for as long as that is believed.
+func (r *Roster) serve(ctx context.Context, s Subscriptions) error {
+	for r.still(ctx) {
+		began, knows := time.Now(), s.Version()
+		asks, err := r.say(ctx, knows)
+		if err != nil {
+			if ctx.Err() == nil {
+				r.options.Log.Warn("cannot tell the other controllers what this one knows", zap.Error(err))
+			}
+			_ = k8sutil.Sleep(ctx, min(retry, r.renewAfter()))
+			continue
+		}
+		r.mu.Lock()
+		// One that is believed serves on: the leader waits for it.
+		if serves := r.subscriptions != nil && began.Before(r.until); serves || !before(knows, asks) {
+			if !serves {
+				r.options.Log.Info("serving the mesh", zap.String("version", knows))
+			}
+			r.subscriptions, r.until, r.admitted = s, began.Add(r.serveFor()), true
+		}
+		r.mu.Unlock()
+		r.pause(ctx, s, knows)
+	}
+	return nil
+}
+
+// pause returns when there is something new to say: the time has come, or this process knows what
+// is asked for and has not said so.
+func (r *Roster) pause(ctx context.Context, s Subscriptions, said string) {
+	renew := time.NewTimer(r.renewAfter())
+	defer renew.Stop()
+	for {
+		r.mu.RLock()
+		asks, wanted := r.data[asksKey], r.wanted
+		r.mu.RUnlock()
+		var soon <-chan time.Time
+		switch {
+		case !wanted:
+			return
+		case before(said, asks) && !before(s.Version(), asks):
+			return
+		case before(said, asks):
+			soon = time.After(looks)
+		}
+		select {
+		case <-soon:
+		case <-r.turn:
+		case <-renew.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// say writes what this process knows, and returns what is asked for in the same state.
+func (r *Roster) say(ctx context.Context, knows string) (asks string, err error) {
+	content, err := json.Marshal(entry{r.run, time.Now().UnixMicro(), knows})
+	if err != nil {
+		return "", err
+	}
+	r.mu.Lock()
+	r.said = string(content)
+	r.mu.Unlock()
+	is, err := r.write(ctx, r.options.Client, types.MergePatchType, map[string]any{"data": map[string]any{r.options.Pod: string(content)}})
+	if err != nil {
+		return "", err
+	}
+	return is[asksKey], nil
+}
+
+// withdraw removes this process from the roster. If that fails, it is left out when its time is
+// over.
+func (r *Roster) withdraw(ctx context.Context) {
+	r.mu.Lock()
+	r.subscriptions = nil
+	said := r.said
+	r.mu.Unlock()
+	if said == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	if err := r.remove(ctx, r.options.Client, r.options.Pod, said); err != nil {
+		r.options.Log.Info("cannot remove this controller from the roster", zap.Error(err))
+	}
+}
+
+// remove removes an entry, if it is as it was seen.
+func (r *Roster) remove(ctx context.Context, client dynamic.Interface, pod, content string) error {
+	_, err := r.write(ctx, client, types.JSONPatchType, replaced(pod, content, map[string]any{"op": "remove", "path": "/data/" + pod}))
+	if another(err) {
+		return nil
+	}
+	return err
+}
+
+func (r *Roster) resource(client dynamic.Interface) dynamic.ResourceInterface {
+	return client.Resource(configMaps).Namespace(r.options.Namespace)
+}
+
+// write patches the ConfigMap, and returns what it has then.
+func (r *Roster) write(ctx context.Context, client dynamic.Interface, kind types.PatchType, patch any) (map[string]string, error) {
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(requestLimit, r.options.Lease))
+	defer cancel()
+	u, err := r.resource(client).Patch(ctx, r.options.Name, kind, raw, metav1.PatchOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("cannot write ConfigMap %s/%s: %w", r.options.Namespace, r.options.Name, err)
+	}
+	return dataOf(u), nil
+}
+
+// dataOf is what the ConfigMap has; nil if there is none.
+func dataOf(u *unstructured.Unstructured) map[string]string {
+	if u == nil {
+		return nil
+	}
+	data, _, _ := unstructured.NestedStringMap(u.Object, "data")
+	if data == nil {
+		data = map[string]string{}
+	}
+	return data
+}
+
+// look takes over what the ConfigMap has.
+func (r *Roster) look(u *unstructured.Unstructured) {
+	r.mu.Lock()
+	r.data = dataOf(u)
+	for pod, content := range r.data {
+		if pod == asksKey || r.seen[pod].content == content {
+			continue
+		}
+		var is entry
+		if err := json.Unmarshal([]byte(content), &is); err != nil {
+			r.options.Log.Warn("a controller has written something that is not understood", zap.String("pod", pod), zap.Error(err))
+		}
+		r.seen[pod] = seen{content, is.Knows, time.Now()}
+	}
+	maps.DeleteFunc(r.seen, func(pod string, _ seen) bool { return r.data[pod] == "" })
+	r.mu.Unlock()
+	signal(r.turn)
+	signal(r.ask)
+}
+
+// before tells whether a version is an earlier one than another. "" is before all, and nothing is
+// before it.
+func before(version, other string) bool {
+	switch {
+	case other == "":
+		return false
+	case version == "":
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(version, other)
+	return err != nil || order < 0
+}
+
+// Ask tells whether all processes that serve know a Subscription in a version. When it is asked for
+// the first time, they have a moment for the answer. If they do not all know it, missing are the
+// pods that do not, as far as that can be said, and Known is called when they do. Only the leader
+// asks.
+func (r *Roster) Ask(ctx context.Context, subscription types.NamespacedName, version string) (known bool, missing []string) {
+	r.mu.Lock()
+	patience := answers
+	if r.waiting[subscription] == version {
+		patience = 0
+	}
+	r.waiting[subscription] = version
+	if before(r.asked, version) {
+		r.asked = version
+	}
+	r.mu.Unlock()
+	signal(r.ask)
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	again := time.NewTicker(looks)
+	defer again.Stop()
+	for {
+		r.mu.Lock()
+		if known, missing = r.known(version); known && r.waiting[subscription] == version {
+			delete(r.waiting, subscription)
+		}
+		r.mu.Unlock()
+		if known {
+			return true, nil
+		}
+		select {
+		case <-again.C:
+		case <-limit.C:
+			return false, missing
+		case <-ctx.Done():
+			return false, missing
+		}
+	}
+}
+
+// Forget lets nothing wait for a Subscription.
+func (r *Roster) Forget(subscription types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.waiting, subscription)
+}
+
+// known tells whether all know a version. The caller holds the lock.
+func (r *Roster) known(version string) (known bool, missing []string) {
+	if r.data == nil || before(r.data[asksKey], version) {
+		return false, nil
+	}
+	for pod, is := range r.seen {
+		if time.Since(is.since) <= r.GoneAfter() && before(is.knows, version) {
+			missing = append(missing, pod)
+		}
+	}
+	slices.Sort(missing)
+	return len(missing) == 0, missing
+}
+
+// asks writes what is asked for, and tells what is known, until ctx ends.
+func (r *Roster) asks(ctx context.Context) {
+	again := time.NewTicker(retry)
+	defer again.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C: // some may be gone
+		case <-r.ask:
+		}
+		r.mu.Lock()
+		write := len(r.waiting) > 0 && r.data != nil && before(r.data[asksKey], r.asked)
+		r.mu.Unlock()
+		if write {
+			if err := r.question(ctx); err != nil && ctx.Err() == nil {
+				r.options.Log.Warn("cannot ask the other controllers what they know", zap.Error(err))
+				_ = k8sutil.Sleep(ctx, retry)
+			}
+			continue // the watch tells of it
+		}
+		r.tell(ctx)
+	}
+}
+
+// question writes what is asked for. What others have written since is left: it must never become
+// an earlier version.
+func (r *Roster) question(ctx context.Context) error {
+	if err := k8sutil.Sleep(ctx, gather); err != nil {
+		return err
+	}
+	r.mu.RLock()
+	is, asks := r.data[asksKey], r.asked
+	r.mu.RUnlock()
+	if !before(is, asks) {
+		return nil
+	}
+	var err error
+	if is == "" {
+		_, err = r.write(ctx, r.options.Leader, types.MergePatchType, map[string]any{"data": map[string]any{asksKey: asks}})
+	} else {
+		_, err = r.write(ctx, r.options.Leader, types.JSONPatchType, replaced(asksKey, is, map[string]any{"op": "replace", "path": "/data/" + asksKey, "value": asks}))
+	}
+	if another(err) { // the watch tells of it
+		return nil
+	}
+	return err
+}
+
+// replaced is a patch that does something to a key, if that has this content.
+func replaced(key, content string, op map[string]any) []map[string]any {
+	return []map[string]any{{"op": "test", "path": "/data/" + key, "value": content}, op}
+}
+
+// another tells whether a key had another content than a patch expected.
+func another(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsInvalid(err) }
+
+// tell tells of what is known by now, and removes the entries of processes that are gone.
+func (r *Roster) tell(ctx context.Context) {
+	r.mu.Lock()
+	if len(r.waiting) == 0 {
+		r.mu.Unlock()
+		return
+	}
+	var known []types.NamespacedName
+	for subscription, version := range r.waiting {
+		if is, _ := r.known(version); is {
+			known = append(known, subscription)
+			delete(r.waiting, subscription)
+		}
+	}
+	gone := map[string]string{}
+	for pod, is := range r.seen {
+		if time.Since(is.since) > r.GoneAfter() {
+			gone[pod] = is.content
+		}
+	}
+	r.mu.Unlock()
+	for _, subscription := range known {
+		r.options.Known(subscription)
+	}
+	for pod, content := range gone {
+		r.options.Log.Info("a controller that served the mesh is gone", zap.String("pod", pod))
+		if err := r.remove(ctx, r.options.Leader, pod, content); err != nil {
+			r.options.Log.Info("cannot remove a controller from the roster", zap.String("pod", pod), zap.Error(err))
+		}
+	}
+}
