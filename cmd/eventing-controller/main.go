@@ -8,9 +8,10 @@
 // It follows the ConfigMap eventing-backends, which the operator writes, and says in
 // eventing-controller-state what it follows. For each Subscription it has one durable consumer in
 // NATS, posts the events to the sink, and repeats what the sink refuses, for as long as it takes.
-// On the mesh, it has a Trigger for each type, and posts the events that the mesh sends to
-// /deliver/<namespace>/<name>. Of several processes, the one with the Lease does all that but the
-// last, which each does.
+// On the mesh, it has one Trigger for all events, and posts those that the mesh sends to /events to
+// each sink that wants them. Of several processes, the one with the Lease writes consumers, the
+// Trigger and statuses. Each delivers, and says in eventing-controller-roster which Subscriptions it
+// knows.
 //
 // # What it never does
 //

@@ -20,9 +20,12 @@ const (
 
 // TestSoakSwitch switches again and again while an event is sent each 10 ms. EVENTING_SOAK_SWITCHES
 // is the number of switches; with fewer of them, fewer events are awaited.
+// EVENTING_SOAK_SUBSCRIPTIONS is the number of Subscriptions.
 func TestSoakSwitch(t *testing.T) {
 	n := number(t, "EVENTING_SOAK_SWITCHES", soakSwitches)
-	s := startSwitching(t, full)
+	of := full
+	of.subscriptions = number(t, "EVENTING_SOAK_SUBSCRIPTIONS", full.subscriptions)
+	s := startSwitching(t, of)
 	s.moreVolumes(t, n)
 	s.accepted(t, 1000)
 	var times []time.Duration

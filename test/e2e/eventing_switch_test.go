@@ -115,7 +115,7 @@ func (s *switching) install(t *testing.T) {
 			"spec: {sink: \"http://sinks.shop.svc.cluster.local:8080/%02d\", source: commerce, types: [order.type%02d.v1]}\n", i, i, i)
 	}
 	s.do(t, all.String(), "apply", "-f", "-")
-	s.do(t, "", "-n", "shop", "wait", "--for=jsonpath={.status.ready}=true", "--timeout=60s", "subscriptions.eventing.kyma-project.io", "--all")
+	s.do(t, "", "-n", "shop", "wait", "--for=jsonpath={.status.ready}=true", "--timeout=5m", "subscriptions.eventing.kyma-project.io", "--all")
 }
 
 // send begins to send events.

@@ -41,7 +41,7 @@ func (mesh) planned(n backend.Names, _ operatorv1alpha1.BackendConfig) []Key {
 	return []Key{brokerKey(n), {"ConfigMap", n.ControllerRoster()}}
 }
 
-// again: a new Broker has no Triggers that are ready, whatever was said about the former one.
+// again: a new Broker has no Trigger that is ready, whatever was said about the former one.
 func (mesh) again(t *turn) Action {
 	broker := t.w.Object("Broker", t.Names.Broker())
 	switch {
@@ -123,7 +123,7 @@ func (mesh) finished(d *Rules, w *World) bool {
 	return broker == nil || broker.GetAnnotations()[openedAnnotation] == ""
 }
 
-// leave deletes the Broker when nothing can be in its Channels any more. Triggers stay until
+// leave deletes the Broker when nothing can be in its Channels any more. The Trigger stays until
 // then: a Channel without subscribers answers with success, and delivers nothing.
 func (mesh) leave(t *turn) {
 	broker := t.w.Object("Broker", t.Names.Broker())
@@ -154,7 +154,7 @@ func (mesh) leave(t *turn) {
 }
 
 func (mesh) remove(t *turn) {
-	t.step(operatorv1alpha1.ReasonRemoving, "The controller deletes %d Triggers.", len(t.w.Triggers))
+	t.step(operatorv1alpha1.ReasonRemoving, "The controller deletes its Trigger.")
 	for _, key := range t.w.keys() {
 		if u := t.w.Ours[key]; u.GetLabels()[backend.PlaneLabel] == string(backend.PlaneMesh) {
 			t.o.delete(u)
@@ -162,7 +162,7 @@ func (mesh) remove(t *turn) {
 	}
 }
 
-// withdrawn: Triggers are deleted after the Broker, by the controller. A Channel without
+// withdrawn: the Trigger is deleted after the Broker, by the controller. A Channel without
 // subscribers drops events.
 func (mesh) withdrawn(d *Rules, w *World, o *Decision) bool {
 	broker := w.Object("Broker", d.Names.Broker())
