@@ -140,25 +140,15 @@ func (s *source) get(ctx context.Context, opts metav1.ListOptions) (page *unstru
 }
 
 func (s *source) decode(raw []byte) (*unstructured.UnstructuredList, error) {
-	var page struct {
-		APIVersion string           `json:"apiVersion"`
-		Kind       string           `json:"kind"`
-		Metadata   metav1.ListMeta  `json:"metadata"`
-		Items      []map[string]any `json:"items"`
-	}
-	if err := json.Unmarshal(raw, &page); err != nil {
+	list, err := decodeList(raw)
+	if err != nil {
 		return nil, fmt.Errorf("cannot read the list %s: %w%s", s.path, err, unreadable(raw))
 	}
-	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": page.APIVersion, "kind": page.Kind}}
-	list.SetResourceVersion(page.Metadata.ResourceVersion)
-	list.SetContinue(page.Metadata.Continue)
-	list.Items = make([]unstructured.Unstructured, len(page.Items))
-	for i, item := range page.Items {
+	for i := range list.Items {
 		// Lists of built-in kinds leave these to the list.
-		if item["kind"] == nil {
-			item["kind"], item["apiVersion"] = strings.TrimSuffix(page.Kind, "List"), page.APIVersion
+		if item := list.Items[i].Object; item["kind"] == nil {
+			item["kind"], item["apiVersion"] = strings.TrimSuffix(list.GetKind(), "List"), list.GetAPIVersion()
 		}
-		list.Items[i].Object = item
 	}
 	return list, nil
 }
