@@ -74,11 +74,11 @@ func (i item) get() *unstructured.Unstructured {
 	if i.raw == nil {
 		return i.object
 	}
-	obj := &unstructured.Unstructured{}
-	if err := json.Unmarshal(i.raw, &obj.Object); err != nil {
+	object, err := decodeObject(i.raw)
+	if err != nil {
 		panic(fmt.Sprintf("cannot decode what this process has encoded: %v", err))
 	}
-	return obj
+	return &unstructured.Unstructured{Object: object}
 }
 
 // same says whether two items are one state of one object.
