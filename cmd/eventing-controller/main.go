@@ -10,8 +10,8 @@
 // NATS, posts the events to the sink, and repeats what the sink refuses, for as long as it takes.
 // On the mesh, it has one Trigger for all events, and posts those that the mesh sends to /events to
 // each sink that wants them. Of several processes, the one with the Lease writes consumers, the
-// Trigger and statuses. Each delivers, and says in eventing-controller-roster which Subscriptions it
-// knows.
+// Trigger and statuses. Each delivers, and says in eventing-controller-roster which Subscriptions
+// it knows.
 //
 // # What it never does
 //

@@ -113,9 +113,12 @@ type Roster struct {
 	admitted      bool
 	// said is what this process wrote of itself last.
 	said string
-	// data is the ConfigMap as it was seen last, and seen since when each entry is as it is.
-	data map[string]string
-	seen map[string]seen
+	// data is the ConfigMap as it was seen last, in its version, and seen since when each entry is
+	// as it is. fresh is when the request began that saw it last: what a watch tells may be late.
+	data    map[string]string
+	version string
+	seen    map[string]seen
+	fresh   time.Time
 	// asked is the greatest version that this process wants to be known, and waiting who waits for
 	// which.
 	asked   string
@@ -137,12 +140,12 @@ func New(o Options) *Roster {
 }
 
 // serveFor is how long a process serves after a write, and renewAfter when it writes again.
-func (r *Roster) serveFor() time.Duration   { return 2 * r.options.Lease }
-func (r *Roster) renewAfter() time.Duration { return r.options.Lease / 3 }
+func (o *Options) serveFor() time.Duration   { return 2 * o.Lease }
+func (o *Options) renewAfter() time.Duration { return o.Lease / 3 }
 
 // GoneAfter is how long the leader waits for a process that writes no more. It is longer than that
 // process serves by what clocks and waits differ.
-func (r *Roster) GoneAfter() time.Duration { return r.serveFor() + r.options.Lease/2 }
+func (r *Roster) GoneAfter() time.Duration { return r.options.serveFor() + r.options.Lease/2 }
 
 // Use says whether the mesh serves.
 func (r *Roster) Use(wanted bool) {
@@ -219,14 +222,15 @@ func (r *Roster) attend(ctx context.Context, member bool) error {
 	warn := func(err error) {
 		r.options.Log.Warn("cannot read the roster of the controllers, retrying", zap.Error(err))
 	}
-	in := k8sutil.NewCollection(r.resource(r.options.Client), metav1.ListOptions{FieldSelector: "metadata.name=" + r.options.Name}, nil,
+	in := k8sutil.NewCollection(r.options.resource(r.options.Client), r.options.only(), nil,
 		func(ctx context.Context, op func(context.Context) error) error {
 			return k8sutil.Retry(ctx, requestLimit, warn, op)
 		})
 	if err := in.List(ctx); err != nil {
 		return fmt.Errorf("cannot read ConfigMap %s/%s: %w", r.options.Namespace, r.options.Name, err)
 	}
-	look := func() { r.look(in.Get(r.options.Namespace, r.options.Name)) }
+	// What a watch tells has no age: it may be late.
+	look := func() { r.look(in.Get(r.options.Namespace, r.options.Name), time.Time{}) }
 	look()
 	in.Watch(ctx, func(string) { look() })
 	others.Go(func() { r.asks(ctx) })
@@ -267,20 +271,21 @@ func (r *Roster) serve(ctx context.Context, s Subscriptions) error {
 	for r.still(ctx) {
 		began, knows := time.Now(), s.Version()
 		asks, err := r.say(ctx, knows)
+		ended := time.Now()
 		if err != nil {
 			if ctx.Err() == nil {
 				r.options.Log.Warn("cannot tell the other controllers what this one knows", zap.Error(err))
 			}
-			_ = k8sutil.Sleep(ctx, min(retry, r.renewAfter()))
+			_ = k8sutil.Sleep(ctx, min(retry, r.options.renewAfter()))
 			continue
 		}
 		r.mu.Lock()
-		// One that is believed serves on: the leader waits for it.
-		if serves := r.subscriptions != nil && began.Before(r.until); serves || !before(knows, asks) {
+		// One whose write came in time serves on: the leader waits for it.
+		if serves := r.subscriptions != nil && ended.Before(r.until); serves || !before(knows, asks) {
 			if !serves {
 				r.options.Log.Info("serving the mesh", zap.String("version", knows))
 			}
-			r.subscriptions, r.until, r.admitted = s, began.Add(r.serveFor()), true
+			r.subscriptions, r.until, r.admitted = s, began.Add(r.options.serveFor()), true
 		}
 		r.mu.Unlock()
 		r.pause(ctx, s, knows)
@@ -291,7 +296,7 @@ func (r *Roster) serve(ctx context.Context, s Subscriptions) error {
 // pause returns when there is something new to say: the time has come, or this process knows what
 // is asked for and has not said so.
 func (r *Roster) pause(ctx context.Context, s Subscriptions, said string) {
-	renew := time.NewTimer(r.renewAfter())
+	renew := time.NewTimer(r.options.renewAfter())
 	defer renew.Stop()
 	for {
 		r.mu.RLock()
@@ -327,10 +332,7 @@ func (r *Roster) say(ctx context.Context, knows string) (asks string, err error)
 	r.said = string(content)
 	r.mu.Unlock()
 	is, err := r.write(ctx, r.options.Client, types.MergePatchType, map[string]any{"data": map[string]any{r.options.Pod: string(content)}})
-	if err != nil {
-		return "", err
-	}
-	return is[asksKey], nil
+	return is[asksKey], err
 }
 
 // withdraw removes this process from the roster. If that fails, it is left out when its time is
@@ -359,8 +361,8 @@ func (r *Roster) remove(ctx context.Context, client dynamic.Interface, pod, cont
 	return err
 }
 
-func (r *Roster) resource(client dynamic.Interface) dynamic.ResourceInterface {
-	return client.Resource(configMaps).Namespace(r.options.Namespace)
+func (o *Options) resource(client dynamic.Interface) dynamic.ResourceInterface {
+	return client.Resource(configMaps).Namespace(o.Namespace)
 }
 
 // write patches the ConfigMap, and returns what it has then.
@@ -371,11 +373,35 @@ func (r *Roster) write(ctx context.Context, client dynamic.Interface, kind types
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(requestLimit, r.options.Lease))
 	defer cancel()
-	u, err := r.resource(client).Patch(ctx, r.options.Name, kind, raw, metav1.PatchOptions{})
+	began := time.Now()
+	u, err := r.options.resource(client).Patch(ctx, r.options.Name, kind, raw, metav1.PatchOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("cannot write ConfigMap %s/%s: %w", r.options.Namespace, r.options.Name, err)
 	}
+	r.look(u, began)
 	return dataOf(u), nil
+}
+
+// read reads the ConfigMap.
+func (r *Roster) read(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, min(requestLimit, r.options.Lease))
+	defer cancel()
+	began := time.Now()
+	list, err := r.options.resource(r.options.Client).List(ctx, r.options.only())
+	switch {
+	case err != nil:
+		return fmt.Errorf("cannot read ConfigMap %s/%s: %w", r.options.Namespace, r.options.Name, err)
+	case len(list.Items) == 0:
+		r.look(nil, began)
+	default:
+		r.look(&list.Items[0], began)
+	}
+	return nil
+}
+
+// only are the options for the ConfigMap alone.
+func (o *Options) only() metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: "metadata.name=" + o.Name}
 }
 
 // dataOf is what the ConfigMap has; nil if there is none.
@@ -390,10 +416,20 @@ func dataOf(u *unstructured.Unstructured) map[string]string {
 	return data
 }
 
-// look takes over what the ConfigMap has.
-func (r *Roster) look(u *unstructured.Unstructured) {
+// look takes over what the ConfigMap has, which was read from a time on; zero if that is not known.
+func (r *Roster) look(u *unstructured.Unstructured, read time.Time) {
 	r.mu.Lock()
-	r.data = dataOf(u)
+	if u != nil && r.data != nil && before(u.GetResourceVersion(), r.version) { // a watch is late
+		r.mu.Unlock()
+		return
+	}
+	r.data, r.version = dataOf(u), ""
+	if u != nil {
+		r.version = u.GetResourceVersion()
+	}
+	if !read.IsZero() {
+		r.fresh = read
+	}
 	for pod, content := range r.data {
 		if pod == asksKey || r.seen[pod].content == content {
 			continue
@@ -475,13 +511,17 @@ func (r *Roster) known(version string) (known bool, missing []string) {
 		return false, nil
 	}
 	for pod, is := range r.seen {
-		if time.Since(is.since) <= r.GoneAfter() && before(is.knows, version) {
+		if !r.gone(is) && before(is.knows, version) {
 			missing = append(missing, pod)
 		}
 	}
 	slices.Sort(missing)
 	return len(missing) == 0, missing
 }
+
+// gone tells whether a process does not serve any more: a request that began long after its last
+// write was seen has found no later one. The caller holds the lock.
+func (r *Roster) gone(is seen) bool { return r.fresh.Sub(is.since) > r.GoneAfter() }
 
 // asks writes what is asked for, and tells what is known, until ctx ends.
 func (r *Roster) asks(ctx context.Context) {
@@ -543,10 +583,20 @@ func another(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsI
 // tell tells of what is known by now, and removes the entries of processes that are gone.
 func (r *Roster) tell(ctx context.Context) {
 	r.mu.Lock()
-	if len(r.waiting) == 0 {
-		r.mu.Unlock()
+	waits, silent := len(r.waiting) > 0, false
+	for _, is := range r.seen {
+		silent = silent || !r.gone(is) && time.Since(is.since) > r.GoneAfter()
+	}
+	r.mu.Unlock()
+	if !waits {
 		return
 	}
+	if silent {
+		if err := r.read(ctx); err != nil {
+			r.options.Log.Info("cannot find out whether a controller is gone", zap.Error(err))
+		}
+	}
+	r.mu.Lock()
 	var known []types.NamespacedName
 	for subscription, version := range r.waiting {
 		if is, _ := r.known(version); is {
@@ -556,7 +606,7 @@ func (r *Roster) tell(ctx context.Context) {
 	}
 	gone := map[string]string{}
 	for pod, is := range r.seen {
-		if time.Since(is.since) > r.GoneAfter() {
+		if r.gone(is) {
 			gone[pod] = is.content
 		}
 	}

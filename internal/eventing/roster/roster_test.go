@@ -30,6 +30,7 @@ type world struct {
 	client *fake.FakeDynamicClient
 
 	mu       sync.Mutex
+	slow     map[string]time.Duration
 	away     map[string]bool   // from these, no write comes to the API server
 	versions map[string]string // of each process
 	known    []string          // Subscriptions of which the leader was told that they are known
@@ -38,7 +39,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	config := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "roster", "namespace": "control"}, "data": map[string]any{asksKey: "5"}}}
-	return &world{t: t, away: map[string]bool{}, versions: map[string]string{}, client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+	return &world{t: t, away: map[string]bool{}, slow: map[string]time.Duration{}, versions: map[string]string{}, client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{configMaps: "ConfigMapList"}, config)}
 }
 
@@ -73,6 +74,13 @@ func (w *world) lose(pod string, away bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.away[pod] = away
+}
+
+// delay lets each write of a process come late to the API server.
+func (w *world) delay(pod string, by time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.slow[pod] = by
 }
 
 // told returns of which Subscriptions the leader was told since the last call.
@@ -124,6 +132,10 @@ type gatedWrites struct {
 }
 
 func (g gatedWrites) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, o metav1.PatchOptions, sub ...string) (*unstructured.Unstructured, error) {
+	g.w.mu.Lock()
+	delay := g.w.slow[g.pod]
+	g.w.mu.Unlock()
+	time.Sleep(delay)
 	g.w.mu.Lock() // a patch is one step of the API server, and two of the fake one
 	defer g.w.mu.Unlock()
 	if g.w.away[g.pod] {
@@ -169,6 +181,12 @@ func (o ownEvents) ResultChan() <-chan watch.Event { return o.events }
 func TestKnown(t *testing.T) {
 	now := time.Now()
 	of := func(knows string, age time.Duration) seen { return seen{knows: knows, since: now.Add(-age)} }
+	// What the leader has not read itself since then says nothing of who is gone.
+	r := New(Options{Lease: lease})
+	r.data, r.seen, r.fresh = map[string]string{asksKey: "7"}, map[string]seen{"b": of("6", time.Hour)}, now.Add(-time.Hour+lease)
+	if known, _ := r.known("7"); known {
+		t.Error("one is left out that the leader has not looked at for an hour")
+	}
 	for _, tc := range []struct {
 		reason  string
 		asks    string
@@ -188,7 +206,7 @@ func TestKnown(t *testing.T) {
 		{reason: "what is no version is not known", asks: "10", members: map[string]seen{"a": of("x", 0)}, version: "10", missing: "a"},
 	} {
 		r := New(Options{Lease: lease})
-		r.data, r.seen = map[string]string{asksKey: tc.asks}, tc.members
+		r.data, r.seen, r.fresh = map[string]string{asksKey: tc.asks}, tc.members, now
 		if known, missing := r.known(tc.version); known != tc.known || strings.Join(missing, " ") != tc.missing {
 			t.Errorf("%s: %t, %q are missing", tc.reason, known, missing)
 		}
@@ -279,6 +297,31 @@ func TestRoster(t *testing.T) {
 		w.lose("b", false)
 		time.Sleep(soon)
 		serves(second, true, "and has it again")
+
+		// It loses the API server for almost as long as it serves, and its next write takes so long
+		// that the leader has gone on without it.
+		second.mu.Lock()
+		until := second.until
+		second.mu.Unlock()
+		w.lose("b", true)
+		w.reach("17", "a", "c")
+		leader.Ask(ctx, asked, "17")
+		time.Sleep(time.Until(until.Add(-1200 * time.Millisecond)))
+		w.delay("b", requestLimit-100*time.Millisecond)
+		w.lose("b", false)
+		serves(second, true, "one that is writing")
+		time.Sleep(9800 * time.Millisecond)
+		if got := w.told(); len(got) != 1 {
+			t.Fatalf("known are %q", got)
+		}
+		for range 100 {
+			serves(second, false, "one that the leader has gone on without")
+			time.Sleep(100 * time.Millisecond)
+		}
+		w.delay("b", 0)
+		w.reach("17", "b")
+		time.Sleep(lease)
+		serves(second, true, "it knows what was asked for")
 
 		// One that ends is waited for no more.
 		leave()
