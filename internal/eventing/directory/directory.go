@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
 
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
@@ -41,6 +42,8 @@ type Directory struct {
 	// wants has who wants the events of a type, and types the types of each Subscription.
 	wants map[string][]want
 	types map[types.NamespacedName][]string
+	// newest is the greatest resource version of a Subscription.
+	newest string
 }
 
 // want is a Subscription that wants the events of a type from a source; "" is any.
@@ -83,6 +86,13 @@ func onlySpec(u *unstructured.Unstructured) {
 // Version is the resource version up to which all changes of Subscriptions are known.
 func (d *Directory) Version() string { return d.in.Version() }
 
+// Newest is the greatest resource version of a Subscription that is known; "" if there was none.
+func (d *Directory) Newest() string {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.newest
+}
+
 // Match returns the Subscriptions that want the events of a source and a type.
 func (d *Directory) Match(source, eventType string) (all []delivery.Recipient) {
 	d.mu.RLock()
@@ -103,6 +113,11 @@ func (d *Directory) set(key types.NamespacedName, u *unstructured.Unstructured) 
 	of := wantsOf(u)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if u != nil {
+		if order, err := resourceversion.CompareResourceVersion(d.newest, u.GetResourceVersion()); d.newest == "" || err == nil && order < 0 {
+			d.newest = u.GetResourceVersion()
+		}
+	}
 	for _, eventType := range d.types[key] {
 		left := slices.DeleteFunc(slices.Clone(d.wants[eventType]), func(w want) bool { return w.Subscription == key })
 		if len(left) == 0 {

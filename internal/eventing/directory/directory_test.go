@@ -30,6 +30,9 @@ func (d *Directory) write(t *testing.T, name, spec string) {
 	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
 		t.Fatal(err)
 	}
+	d.mu.Lock()
+	u.SetResourceVersion(fmt.Sprint(len(d.types) + 9))
+	d.mu.Unlock()
 	if strings.Contains(spec, "deleted") {
 		u.SetDeletionTimestamp(&deleted)
 	}
@@ -72,6 +75,9 @@ func TestMatch(t *testing.T) {
 		if diff := cmp.Diff(step.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.reason, diff)
 		}
+	}
+	if d.Newest() != "14" {
+		t.Errorf("the newest version is %q", d.Newest())
 	}
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		d.set(types.NamespacedName{Namespace: "shop", Name: name}, nil)

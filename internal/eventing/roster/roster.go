@@ -80,8 +80,10 @@ type Options struct {
 
 // Subscriptions are those that a process knows: a directory.Directory.
 type Subscriptions interface {
-	// Version is the resource version up to which all changes are known.
+	// Version is the resource version up to which all changes are known, and Newest the greatest
+	// one of a Subscription that is known.
 	Version() string
+	Newest() string
 	// Match returns those that want the events of a source and a type.
 	Match(source, eventType string) []delivery.Recipient
 }
@@ -416,7 +418,8 @@ func dataOf(u *unstructured.Unstructured) map[string]string {
 	return data
 }
 
-// look takes over what the ConfigMap has, which was read from a time on; zero if that is not known.
+// look takes over what the ConfigMap has, which was read from a time on; zero if that is not
+// known.
 func (r *Roster) look(u *unstructured.Unstructured, read time.Time) {
 	r.mu.Lock()
 	if u != nil && r.data != nil && before(u.GetResourceVersion(), r.version) { // a watch is late
@@ -556,6 +559,13 @@ func (r *Roster) question(ctx context.Context) error {
 	}
 	r.mu.RLock()
 	is, asks := r.data[asksKey], r.asked
+	if r.subscriptions != nil {
+		// One question is for all that this process knows, or many Subscriptions would make many. It
+		// is the version of one of them: others may reach a later one only with the next change.
+		if newest := r.subscriptions.Newest(); before(asks, newest) {
+			asks = newest
+		}
+	}
 	r.mu.RUnlock()
 	if !before(is, asks) {
 		return nil

@@ -104,6 +104,8 @@ func (h has) Version() string {
 	return h.w.versions[h.pod]
 }
 
+func (h has) Newest() string { return h.Version() }
+
 func (has) Match(string, string) []delivery.Recipient { return nil }
 
 // gate is the API server for one process.
