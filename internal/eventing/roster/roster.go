@@ -560,7 +560,7 @@ func (r *Roster) question(ctx context.Context) error {
 	r.mu.RLock()
 	is, asks := r.data[asksKey], r.asked
 	if r.subscriptions != nil {
-		// One question is for all that this process knows, or many Subscriptions would make many. It
+		// One question is for all that this process knows: many Subscriptions would make many. It
 		// is the version of one of them: others may reach a later one only with the next change.
 		if newest := r.subscriptions.Newest(); before(asks, newest) {
 			asks = newest
