@@ -23,7 +23,7 @@ const (
 	ControllerGrace = ControllerEnd + 5*time.Second
 	// PodGrace is how long the pods of controller and publisher have before they are killed:
 	// terminationGracePeriodSeconds of both.
-	PodGrace = time.Minute
+	PodGrace = 75 * time.Second
 
 	// MeshSinkTimeout is how long a sink may take for an event of the mesh, and MeshSlotTimeout how
 	// long that event waits for one of the slots of its Subscription.
