@@ -11,10 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
 )
 
 const (
@@ -35,7 +36,9 @@ func (r *Receiver) serveAll(ctx context.Context, w http.ResponseWriter, q *http.
 	}
 	recipients, err := r.find.Match(header.Get("Ce-Source"), header.Get("Ce-Type"))
 	if err != nil {
-		r.options.Log.Info("cannot deliver an event of the mesh", zap.String("type", header.Get("Ce-Type")), zap.Error(err))
+		r.refusals.Say(r.options.Log, "cannot deliver an event, which the mesh sends to another controller", refusal.Refusal{
+			ID: health.ShortID(header.Get("Ce-Id")), Type: header.Get("Ce-Type"), Problem: err.Error(),
+		})
 		unavailable(w, time.Second)
 		return
 	}
@@ -59,11 +62,12 @@ func (r *Receiver) serveAll(ctx context.Context, w http.ResponseWriter, q *http.
 func (r *Receiver) bring(ctx context.Context, to Recipient, header http.Header, data []byte) string {
 	bytes := r.hold(to.Subscription)
 	defer r.release(to.Subscription, bytes)
-	if !bytes.TakePost(0) {
-		r.count(to.Subscription, codeBusy)
-		return codeBusy
-	}
-	defer bytes.GivePost(0)
+	room := false // in the memory, which an event for many Subscriptions may not have for all at once
+	defer func() {
+		if room {
+			bytes.GivePost(0)
+		}
+	}()
 	last, answered := codeBusy, ""
 	pause := firstPause
 	for try := range meshTries {
@@ -79,6 +83,9 @@ func (r *Receiver) bring(ctx context.Context, to Recipient, header http.Header, 
 		if ctx.Err() != nil {
 			break
 		}
+		if room = room || bytes.TakePost(0); !room {
+			continue
+		}
 		status, code, _ := r.deliver(ctx, to.Subscription, to.Settings, header, data)
 		switch status {
 		case http.StatusNoContent:
@@ -92,6 +99,9 @@ func (r *Receiver) bring(ctx context.Context, to Recipient, header http.Header, 
 		if code == codeOpen { // it is left alone for longer than this request
 			break
 		}
+	}
+	if !room {
+		r.count(to.Subscription, codeBusy)
 	}
 	if r.giveUp(ctx, to, header, data, last, answered) {
 		return ""

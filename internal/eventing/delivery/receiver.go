@@ -95,6 +95,8 @@ type Receiver struct {
 	options Options
 	find    Finder
 	taken   repeats.Taken
+	// refusals are of events that this process could not deliver to anybody.
+	refusals refusal.Log
 
 	mu      sync.Mutex
 	targets map[types.NamespacedName]*target

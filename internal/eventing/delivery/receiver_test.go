@@ -364,6 +364,24 @@ func TestReceiverBringsToAll(t *testing.T) {
 	}
 }
 
+// TestReceiverBringsToManyInLittleMemory: an event for more Subscriptions than there is room for at
+// once is brought to all.
+func TestReceiverBringsToManyInLittleMemory(t *testing.T) {
+	t.Parallel()
+	s := startMeshSink(t, ordersSink)
+	s.receiver.options.Budget = budget.New(0, nil)
+	others := budget.NewShare(s.receiver.options.Budget, func() {})
+	others.Force(budget.Least - 110<<10) // one more than the request itself is posted at a time
+	s.answer = func(http.ResponseWriter, *http.Request) { time.Sleep(50 * time.Millisecond) }
+	if got := s.post(http.MethodPost, backend.EventsPath, "x", func(h http.Header) { h.Set("Ce-Type", "many") }); got.Code != http.StatusNoContent || s.requests() != 3 {
+		t.Errorf("%d with %q after %d requests", got.Code, got.Body, s.requests())
+	}
+	others.Give(budget.Least - 110<<10)
+	if used, _, waiting := s.receiver.options.Budget.Usage(); used != 0 || waiting > 0 {
+		t.Errorf("at the end %d bytes are used, and %d wait", used, waiting)
+	}
+}
+
 // TestReceiverRepeats: an event that the sink has taken is not brought there again, and any other
 // one is, also one that it has refused.
 func TestReceiverRepeats(t *testing.T) {
