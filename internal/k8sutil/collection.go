@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -103,11 +104,24 @@ func (c *Collection) List(ctx context.Context) error {
 
 // Version is the resource version that the collection has reached: it has all changes up to
 // that one, and the function that Watch was given was told of them. "" before the first List.
-// Versions of one resource can be compared: k8s.io/apimachinery/pkg/util/resourceversion.
+// Versions of one resource can be compared: see IsBefore.
 func (c *Collection) Version() string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.applied
+}
+
+// IsBefore tells whether a resource version is an earlier one than another, of one resource. "" is
+// before all, and nothing is before it. What is no version is before all, too.
+func IsBefore(version, other string) bool {
+	switch {
+	case other == "":
+		return false
+	case version == "":
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(version, other)
+	return err != nil || order < 0
 }
 
 func (c *Collection) read(ctx context.Context) (map[string]item, string, error) {

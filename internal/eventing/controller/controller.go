@@ -195,7 +195,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	}
 	c.trigger = mesh.New(kinds, probed, o.Namespace, o.Names, o.Version, log, func() { c.backends.add(c.backendsKey(), 0) })
 	c.roster = roster.New(roster.Options{
-		Client: probed, Leader: kinds, Namespace: o.Namespace, Name: o.Names.ControllerRoster(), Pod: o.Pod, Lease: o.Lease, Log: log,
+		Client: probed, Leader: kinds, Namespace: o.Namespace, Name: o.Names.ControllerRoster(), Pod: o.Pod, Member: o.DeliverAddress != "0", Lease: o.Lease, Log: log,
 		Open:  func(ctx context.Context) (roster.Subscriptions, error) { return directory.Open(ctx, probed, log) },
 		Known: func(key types.NamespacedName) { c.subscriptions.add(key, 0) },
 	})

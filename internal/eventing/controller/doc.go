@@ -4,7 +4,8 @@
 //
 // # What it writes
 //
-// Of Subscriptions, status and one finalizer; the ConfigMap <prefix>-controller-state; the Lease.
+// Of Subscriptions, status and one finalizer; the ConfigMap <prefix>-controller-state; the Lease;
+// on the mesh, the Trigger, and of each process its entry in <prefix>-controller-roster.
 // In NATS, consumers of the stream, which it never changes. A consumer is deleted only when the API
 // server says, live, that its Subscription is gone or being deleted.
 //

@@ -243,7 +243,7 @@ func (d *deliverServer) Start(ctx context.Context) error {
 	// The others have to count on this process until the last request is answered.
 	rostered, leave := context.WithCancel(context.WithoutCancel(ctx))
 	var following sync.WaitGroup
-	following.Go(func() { d.roster.Run(rostered, d.address != "0") })
+	following.Go(func() { d.roster.Run(rostered) })
 	defer following.Wait()
 	defer leave()
 	if d.address == "0" {

@@ -42,10 +42,11 @@ func (r *Receiver) serveAll(ctx context.Context, w http.ResponseWriter, q *http.
 		unavailable(w, time.Second)
 		return
 	}
+	e := newMeshEvent(header, data)
 	codes := make([]string, len(recipients)) // "" of those that have it
 	var all sync.WaitGroup
 	for i, to := range recipients {
-		all.Go(func() { codes[i] = r.bring(ctx, to, maps.Clone(header), data) })
+		all.Go(func() { codes[i] = r.bring(ctx, to, e) })
 	}
 	all.Wait()
 	codes = slices.DeleteFunc(codes, func(code string) bool { return code == "" })
@@ -59,7 +60,8 @@ func (r *Receiver) serveAll(ctx context.Context, w http.ResponseWriter, q *http.
 
 // bring brings an event to the sink of a Subscription, or else to its dead letter sink. It returns
 // "" if one of them has it, and otherwise what the event is counted as.
-func (r *Receiver) bring(ctx context.Context, to Recipient, header http.Header, data []byte) string {
+func (r *Receiver) bring(ctx context.Context, to Recipient, e meshEvent) string {
+	e.header = maps.Clone(e.header) // a post changes it
 	bytes := r.hold(to.Subscription)
 	defer r.release(to.Subscription, bytes)
 	room := false // in the memory, which an event for many Subscriptions may not have for all at once
@@ -72,11 +74,9 @@ func (r *Receiver) bring(ctx context.Context, to Recipient, header http.Header, 
 	pause := firstPause
 	for try := range meshTries {
 		if try > 0 {
-			timer := time.NewTimer(pause)
 			select {
-			case <-timer.C:
+			case <-time.After(pause):
 			case <-ctx.Done():
-				timer.Stop()
 			}
 			pause *= 2
 		}
@@ -86,7 +86,7 @@ func (r *Receiver) bring(ctx context.Context, to Recipient, header http.Header, 
 		if room = room || bytes.TakePost(0); !room {
 			continue
 		}
-		status, code, _ := r.deliver(ctx, to.Subscription, to.Settings, header, data)
+		status, code, _ := r.deliver(ctx, to, e)
 		switch status {
 		case http.StatusNoContent:
 			return ""
@@ -103,7 +103,7 @@ func (r *Receiver) bring(ctx context.Context, to Recipient, header http.Header, 
 	if !room {
 		r.count(to.Subscription, codeBusy)
 	}
-	if r.giveUp(ctx, to, header, data, last, answered) {
+	if r.giveUp(ctx, to, e, last, answered) {
 		return ""
 	}
 	return last
@@ -111,7 +111,7 @@ func (r *Receiver) bring(ctx context.Context, to Recipient, header http.Header, 
 
 // giveUp brings an event that its sink did not take to the dead letter sink, if there is one and
 // the sink was asked, and tells whether that has it.
-func (r *Receiver) giveUp(ctx context.Context, to Recipient, header http.Header, data []byte, last, answered string) bool {
+func (r *Receiver) giveUp(ctx context.Context, to Recipient, e meshEvent, last, answered string) bool {
 	letterSink := r.options.letterSinkOf(to.Subscription.Namespace, to.Settings)
 	if last == codeOpen && answered == "" { // it was asked, a moment ago
 		answered = strconv.Itoa(http.StatusServiceUnavailable)
@@ -119,5 +119,5 @@ func (r *Receiver) giveUp(ctx context.Context, to Recipient, header http.Header,
 	if letterSink == nil || answered == "" {
 		return false
 	}
-	return r.postLetter(ctx, to, letterSink, letterHeader(header, to.Settings.Sink, answered), data)
+	return r.postLetter(ctx, to, letterSink, e, answered)
 }

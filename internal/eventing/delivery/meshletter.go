@@ -54,22 +54,21 @@ func (r *Receiver) serveLetter(ctx context.Context, w http.ResponseWriter, q *ht
 	}
 	letterSink := r.options.letterSinkOf(key.Namespace, settings)
 	code, asked := answerIn(q.Header)
-	if letterSink == nil || !asked || isProbe(q) || !r.postLetter(ctx, Recipient{key, settings}, letterSink, letterHeader(header, settings.Sink, code), data) {
+	if letterSink == nil || !asked || isProbe(q) || !r.postLetter(ctx, Recipient{key, settings}, letterSink, newMeshEvent(header, data), code) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// postLetter posts to the dead letter sink of a Subscription, and tells whether that has the event
-// now. The header is that of the letter.
-func (r *Receiver) postLetter(ctx context.Context, of Recipient, to *url.URL, header http.Header, data []byte) bool {
+// postLetter posts an event that its sink answered with code to the dead letter sink of a
+// Subscription, and tells whether that has the event now.
+func (r *Receiver) postLetter(ctx context.Context, of Recipient, to *url.URL, e meshEvent, code string) bool {
 	sink, err := ParseSink(of.Subscription.Namespace, of.Settings.Sink)
-	event := repeats.EventOf(of.Settings.UID, of.Settings.Sink, header, data)
-	if err != nil || !r.letter(ctx, of.Subscription, to, header, data) {
+	if err != nil || !r.letter(ctx, of.Subscription, to, letterHeader(e.header, of.Settings.Sink, code), e.data) {
 		return false
 	}
-	r.taken.Note(event) // its client may repeat it because of another sink
+	r.taken.Note(repeats.EventOf(of.Settings.UID, of.Settings.Sink, e.id)) // its client may repeat it because of another sink
 	r.count(of.Subscription, "dead-letter")
 	if after := r.target(of.Subscription, of.Settings, sink).health.NotePosted(time.Now()); after > 0 {
 		r.options.Changed(of.Subscription, after)

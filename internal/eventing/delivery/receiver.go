@@ -270,7 +270,7 @@ func (r *Receiver) serveEvent(ctx context.Context, w http.ResponseWriter, q *htt
 		r.notFound(w, key, err)
 		return
 	}
-	status, code, after := r.deliver(ctx, key, settings, header, data)
+	status, code, after := r.deliver(ctx, Recipient{key, settings}, newMeshEvent(header, data))
 	if status == http.StatusServiceUnavailable {
 		unavailable(w, after)
 	} else {
@@ -293,15 +293,27 @@ func (r *Receiver) notFound(w http.ResponseWriter, key types.NamespacedName, err
 
 func isProbe(q *http.Request) bool { return q.Header.Get(probeHeader) != "" }
 
+// meshEvent is an event of the mesh. Its id is the same for all sinks, and read from all of it.
+type meshEvent struct {
+	header http.Header
+	data   []byte
+	id     string
+}
+
+func newMeshEvent(header http.Header, data []byte) meshEvent {
+	return meshEvent{header, data, repeats.ID(header, data)}
+}
+
 // deliver posts an event when there is a slot, and returns the status of the answer, and what the
 // event is counted as.
-func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settings Settings, header http.Header, data []byte) (status int, code string, after time.Duration) {
+func (r *Receiver) deliver(ctx context.Context, to Recipient, e meshEvent) (status int, code string, after time.Duration) {
+	key, settings := to.Subscription, to.Settings
 	sink, err := ParseSink(key.Namespace, settings.Sink)
 	if err != nil {
 		r.count(key, codeRefused)
 		return http.StatusServiceUnavailable, codeRefused, 0
 	}
-	event := repeats.EventOf(settings.UID, settings.Sink, header, data)
+	event := repeats.EventOf(settings.UID, settings.Sink, e.id)
 	if r.taken.Has(event) {
 		r.count(key, "repeat")
 		return http.StatusNoContent, "", 0
@@ -332,13 +344,13 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 	began := time.Now()
 	// An event that the sink works on is not abandoned because the mesh is gone: the sink would
 	// have it twice.
-	o := r.options.Sender.send(context.WithoutCancel(ctx), min(backend.MeshSinkTimeout, time.Until(deadline(ctx))), sink.url, header, data)
-	t.metrics.Posted(header, o.code, time.Since(began))
+	o := r.options.Sender.send(context.WithoutCancel(ctx), min(backend.MeshSinkTimeout, time.Until(deadline(ctx))), sink.url, e.header, e.data)
+	t.metrics.Posted(e.header, o.code, time.Since(began))
 	if after := t.health.Note(o.problem, time.Now()); after > 0 {
 		r.options.Changed(key, after)
 	}
 	if !o.taken() {
-		t.refusals.Say(r.options.Log, "a sink did not take an event, which the mesh or its client sends again", refused(key, header, o))
+		t.refusals.Say(r.options.Log, "a sink did not take an event, which the mesh or its client sends again", refused(key, e.header, o))
 		done(errors.New(o.problem))
 		return http.StatusBadGateway, o.code, o.after
 	}

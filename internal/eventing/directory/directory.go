@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
 
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
@@ -35,8 +34,7 @@ var subscriptions = schema.GroupVersionResource{Group: eventingv1alpha2.GroupVer
 
 // Directory is made by Open. Its methods can be called at the same time.
 type Directory struct {
-	log *zap.Logger
-	in  *k8sutil.Collection
+	in *k8sutil.Collection
 
 	mu sync.RWMutex
 	// wants has who wants the events of a type, and types the types of each Subscription.
@@ -54,7 +52,7 @@ type want struct {
 
 // Open reads all Subscriptions from the API server, and watches them until ctx ends.
 func Open(ctx context.Context, client dynamic.Interface, log *zap.Logger) (*Directory, error) {
-	d := &Directory{log: log, wants: map[string][]want{}, types: map[types.NamespacedName][]string{}}
+	d := &Directory{wants: map[string][]want{}, types: map[types.NamespacedName][]string{}}
 	warn := func(err error) { log.Warn("cannot read Subscriptions, retrying", zap.Error(err)) }
 	d.in = k8sutil.NewCollection(client.Resource(subscriptions), metav1.ListOptions{}, onlySpec, func(ctx context.Context, op func(context.Context) error) error {
 		return k8sutil.Retry(ctx, readBudget, warn, op)
@@ -113,10 +111,8 @@ func (d *Directory) set(key types.NamespacedName, u *unstructured.Unstructured) 
 	of := wantsOf(u)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if u != nil {
-		if order, err := resourceversion.CompareResourceVersion(d.newest, u.GetResourceVersion()); d.newest == "" || err == nil && order < 0 {
-			d.newest = u.GetResourceVersion()
-		}
+	if u != nil && k8sutil.IsBefore(d.newest, u.GetResourceVersion()) {
+		d.newest = u.GetResourceVersion()
 	}
 	for _, eventType := range d.types[key] {
 		left := slices.DeleteFunc(slices.Clone(d.wants[eventType]), func(w want) bool { return w.Subscription == key })

@@ -30,11 +30,14 @@ type Event struct {
 	sink, id     string
 }
 
-// EventOf returns that of an event in the binary mode of CloudEvents, for the sink of a
-// Subscription.
-func EventOf(subscription types.UID, sink string, header http.Header, data []byte) Event {
-	return Event{subscription, sink, backend.MessageID(header.Get("Ce-Source"), header.Get("Ce-Id"), header.Get("Ce-Type"), data)}
+// ID returns that of an event in the binary mode of CloudEvents, for all Subscriptions. All of the
+// data is read for it.
+func ID(header http.Header, data []byte) string {
+	return backend.MessageID(header.Get("Ce-Source"), header.Get("Ce-Id"), header.Get("Ce-Type"), data)
 }
+
+// EventOf returns the event with an ID, for the sink of a Subscription.
+func EventOf(subscription types.UID, sink, id string) Event { return Event{subscription, sink, id} }
 
 // Note remembers that the sink has taken an event.
 func (t Taken) Note(e Event) { t.events.Add(e, nil, stream.DuplicateWindow) }

@@ -10,7 +10,7 @@ import (
 func TestBounded(t *testing.T) {
 	taken := New()
 	of := func(i int) Event {
-		return EventOf("uid", "http://orders", http.Header{"Ce-Id": {strconv.Itoa(i)}}, nil)
+		return EventOf("uid", "http://orders", ID(http.Header{"Ce-Id": {strconv.Itoa(i)}}, nil))
 	}
 	for i := range remembered + 1 {
 		taken.Note(of(i))
@@ -25,6 +25,6 @@ func TestBounded(t *testing.T) {
 func BenchmarkEventOf(b *testing.B) {
 	header, data := http.Header{"Ce-Id": {"17"}, "Ce-Source": {"shop"}, "Ce-Type": {"order.created.v1"}}, make([]byte, 1000)
 	for b.Loop() {
-		EventOf("5f3e7a0c", "http://orders.shop.svc.cluster.local", header, data)
+		EventOf("5f3e7a0c", "http://orders.shop.svc.cluster.local", ID(header, data))
 	}
 }

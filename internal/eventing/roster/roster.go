@@ -35,7 +35,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
@@ -68,6 +67,8 @@ type Options struct {
 	Namespace, Name string
 	// Pod is the name of this one. Two processes may have the same, one after the other.
 	Pod string
+	// Member: this process is to serve the mesh.
+	Member bool
 	// Lease is how long a leader is waited for. A process serves for twice as long after its last
 	// write.
 	Lease time.Duration
@@ -105,9 +106,8 @@ type Roster struct {
 	// to ask for.
 	turn, ask chan struct{}
 
-	mu sync.RWMutex
-	// wanted: the mesh serves. member: this process is to serve it.
-	wanted, member bool
+	mu     sync.RWMutex
+	wanted bool // the mesh serves
 	// subscriptions and until say what this process serves by, and for how long. admitted: it has
 	// served.
 	subscriptions Subscriptions
@@ -171,7 +171,7 @@ func signal(to chan struct{}) {
 func (r *Roster) Ready() error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if r.wanted && r.member && !r.admitted {
+	if r.wanted && r.options.Member && !r.admitted {
 		return errors.New("the other controllers do not know yet that this one serves the mesh")
 	}
 	return nil
@@ -191,12 +191,8 @@ func (r *Roster) Match(source, eventType string) ([]delivery.Recipient, error) {
 	return s.Match(source, eventType), nil
 }
 
-// Run follows the roster until ctx ends, and then removes this process from it. member tells
-// whether this process is to serve the mesh.
-func (r *Roster) Run(ctx context.Context, member bool) {
-	r.mu.Lock()
-	r.member = member
-	r.mu.Unlock()
+// Run follows the roster until ctx ends, and then removes this process from it.
+func (r *Roster) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		r.mu.RLock()
 		wanted := r.wanted
@@ -208,7 +204,7 @@ func (r *Roster) Run(ctx context.Context, member bool) {
 			}
 			continue
 		}
-		if err := r.attend(ctx, member); err != nil && ctx.Err() == nil {
+		if err := r.attend(ctx); err != nil && ctx.Err() == nil {
 			r.options.Log.Warn("cannot serve the mesh yet", zap.Error(err))
 			_ = k8sutil.Sleep(ctx, retry)
 		}
@@ -216,7 +212,7 @@ func (r *Roster) Run(ctx context.Context, member bool) {
 }
 
 // attend serves until the mesh does not serve any more, or ctx ends.
-func (r *Roster) attend(ctx context.Context, member bool) error {
+func (r *Roster) attend(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var others sync.WaitGroup
 	defer others.Wait()
@@ -236,7 +232,7 @@ func (r *Roster) attend(ctx context.Context, member bool) error {
 	look()
 	in.Watch(ctx, func(string) { look() })
 	others.Go(func() { r.asks(ctx) })
-	if !member {
+	if !r.options.Member {
 		r.stays(ctx)
 		return nil
 	}
@@ -283,7 +279,7 @@ func (r *Roster) serve(ctx context.Context, s Subscriptions) error {
 		}
 		r.mu.Lock()
 		// One whose write came in time serves on: the leader waits for it.
-		if serves := r.subscriptions != nil && ended.Before(r.until); serves || !before(knows, asks) {
+		if serves := r.subscriptions != nil && ended.Before(r.until); serves || !k8sutil.IsBefore(knows, asks) {
 			if !serves {
 				r.options.Log.Info("serving the mesh", zap.String("version", knows))
 			}
@@ -308,9 +304,9 @@ func (r *Roster) pause(ctx context.Context, s Subscriptions, said string) {
 		switch {
 		case !wanted:
 			return
-		case before(said, asks) && !before(s.Version(), asks):
+		case k8sutil.IsBefore(said, asks) && !k8sutil.IsBefore(s.Version(), asks):
 			return
-		case before(said, asks):
+		case k8sutil.IsBefore(said, asks):
 			soon = time.After(looks)
 		}
 		select {
@@ -422,7 +418,7 @@ func dataOf(u *unstructured.Unstructured) map[string]string {
 // known.
 func (r *Roster) look(u *unstructured.Unstructured, read time.Time) {
 	r.mu.Lock()
-	if u != nil && r.data != nil && before(u.GetResourceVersion(), r.version) { // a watch is late
+	if u != nil && r.data != nil && k8sutil.IsBefore(u.GetResourceVersion(), r.version) { // a watch is late
 		r.mu.Unlock()
 		return
 	}
@@ -449,19 +445,6 @@ func (r *Roster) look(u *unstructured.Unstructured, read time.Time) {
 	signal(r.ask)
 }
 
-// before tells whether a version is an earlier one than another. "" is before all, and nothing is
-// before it.
-func before(version, other string) bool {
-	switch {
-	case other == "":
-		return false
-	case version == "":
-		return true
-	}
-	order, err := resourceversion.CompareResourceVersion(version, other)
-	return err != nil || order < 0
-}
-
 // Ask tells whether all processes that serve know a Subscription in a version. When it is asked for
 // the first time, they have a moment for the answer. If they do not all know it, missing are the
 // pods that do not, as far as that can be said, and Known is called when they do. Only the leader
@@ -473,7 +456,7 @@ func (r *Roster) Ask(ctx context.Context, subscription types.NamespacedName, ver
 		patience = 0
 	}
 	r.waiting[subscription] = version
-	if before(r.asked, version) {
+	if k8sutil.IsBefore(r.asked, version) {
 		r.asked = version
 	}
 	r.mu.Unlock()
@@ -510,11 +493,11 @@ func (r *Roster) Forget(subscription types.NamespacedName) {
 
 // known tells whether all know a version. The caller holds the lock.
 func (r *Roster) known(version string) (known bool, missing []string) {
-	if r.data == nil || before(r.data[asksKey], version) {
+	if r.data == nil || k8sutil.IsBefore(r.data[asksKey], version) {
 		return false, nil
 	}
 	for pod, is := range r.seen {
-		if !r.gone(is) && before(is.knows, version) {
+		if !r.gone(is) && k8sutil.IsBefore(is.knows, version) {
 			missing = append(missing, pod)
 		}
 	}
@@ -538,7 +521,7 @@ func (r *Roster) asks(ctx context.Context) {
 		case <-r.ask:
 		}
 		r.mu.Lock()
-		write := len(r.waiting) > 0 && r.data != nil && before(r.data[asksKey], r.asked)
+		write := len(r.waiting) > 0 && r.data != nil && k8sutil.IsBefore(r.data[asksKey], r.asked)
 		r.mu.Unlock()
 		if write {
 			if err := r.question(ctx); err != nil && ctx.Err() == nil {
@@ -562,12 +545,12 @@ func (r *Roster) question(ctx context.Context) error {
 	if r.subscriptions != nil {
 		// One question is for all that this process knows: many Subscriptions would make many. It
 		// is the version of one of them: others may reach a later one only with the next change.
-		if newest := r.subscriptions.Newest(); before(asks, newest) {
+		if newest := r.subscriptions.Newest(); k8sutil.IsBefore(asks, newest) {
 			asks = newest
 		}
 	}
 	r.mu.RUnlock()
-	if !before(is, asks) {
+	if !k8sutil.IsBefore(is, asks) {
 		return nil
 	}
 	var err error

@@ -48,7 +48,7 @@ func (w *world) process(ctx context.Context, pod, version string) *Roster {
 	w.reach(version, pod)
 	client := gate{w.client, w, pod}
 	r := New(Options{
-		Client: client, Leader: client, Namespace: "control", Name: "roster", Pod: pod, Lease: lease, Log: zap.NewNop(),
+		Client: client, Leader: client, Namespace: "control", Name: "roster", Pod: pod, Member: true, Lease: lease, Log: zap.NewNop(),
 		Open: func(context.Context) (Subscriptions, error) { return has{w, pod}, nil },
 		Known: func(s types.NamespacedName) {
 			w.mu.Lock()
@@ -57,7 +57,7 @@ func (w *world) process(ctx context.Context, pod, version string) *Roster {
 		},
 	})
 	r.Use(true)
-	go r.Run(ctx, true)
+	go r.Run(ctx)
 	return r
 }
 

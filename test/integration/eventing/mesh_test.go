@@ -590,7 +590,7 @@ func TestReadyWhenAllKnow(t *testing.T) {
 	// One that ends in order is waited for no more.
 	paused.Signal(syscall.SIGTERM)
 	if code := paused.Wait(); code != 0 {
-		t.Errorf("a controller that is told to end ends with %d", code)
+		t.Errorf("after SIGTERM, the controller exits with %d", code)
 	}
 	began = time.Now()
 	r.subscribe("more", "c.d", "")
