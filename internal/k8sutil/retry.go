@@ -183,6 +183,11 @@ func NamespaceTerminating(err error) bool {
 		apierrors.IsForbidden(err) && strings.HasSuffix(err.Error(), "because it is being terminated")
 }
 
+// Retrying is Retry with a budget for each op: what a Collection repeats its reads with.
+func Retrying(budget time.Duration, notify func(error)) func(context.Context, func(context.Context) error) error {
+	return func(ctx context.Context, op func(context.Context) error) error { return Retry(ctx, budget, notify, op) }
+}
+
 // RetryConflict makes "conflict" and "not found" retryable: for writes without a
 // precondition, to objects that only the holder of the lock writes. There they follow on
 // "already exists", and the next attempt gets another answer.

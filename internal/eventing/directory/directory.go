@@ -54,9 +54,7 @@ type want struct {
 func Open(ctx context.Context, client dynamic.Interface, log *zap.Logger) (*Directory, error) {
 	d := &Directory{wants: map[string][]want{}, types: map[types.NamespacedName][]string{}}
 	warn := func(err error) { log.Warn("cannot read Subscriptions, retrying", zap.Error(err)) }
-	d.in = k8sutil.NewCollection(client.Resource(subscriptions), metav1.ListOptions{}, onlySpec, func(ctx context.Context, op func(context.Context) error) error {
-		return k8sutil.Retry(ctx, readBudget, warn, op)
-	})
+	d.in = k8sutil.NewCollection(client.Resource(subscriptions), metav1.ListOptions{}, onlySpec, k8sutil.Retrying(readBudget, warn))
 	if err := d.in.List(ctx); err != nil {
 		return nil, err
 	}

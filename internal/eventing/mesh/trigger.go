@@ -85,9 +85,7 @@ func (t *Trigger) Follow(ctx context.Context, need bool) error {
 	}
 	ours := labels.Set{backend.PlaneLabel: string(backend.PlaneMesh), backend.InstanceLabel: string(t.names)}.String()
 	warn := func(err error) { t.log.Warn("cannot read Triggers, retrying", zap.Error(err)) }
-	known := k8sutil.NewCollection(t.triggers, metav1.ListOptions{LabelSelector: ours}, nil, func(ctx context.Context, op func(context.Context) error) error {
-		return k8sutil.Retry(ctx, readBudget, warn, op)
-	})
+	known := k8sutil.NewCollection(t.triggers, metav1.ListOptions{LabelSelector: ours}, nil, k8sutil.Retrying(readBudget, warn))
 	err := t.adopt(ctx)
 	if err == nil {
 		err = known.List(ctx)

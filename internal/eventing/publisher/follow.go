@@ -39,9 +39,7 @@ func (p *Publisher) Follow(ctx context.Context, client dynamic.Interface, namesp
 
 // retrying repeats a read that fails.
 func retrying(log *zap.Logger, what string) func(context.Context, func(context.Context) error) error {
-	return func(ctx context.Context, op func(context.Context) error) error {
-		return k8sutil.Retry(ctx, readBudget, func(err error) { log.Warn("cannot read the "+what+", retrying", zap.Error(err)) }, op)
-	}
+	return k8sutil.Retrying(readBudget, func(err error) { log.Warn("cannot read the "+what+", retrying", zap.Error(err)) })
 }
 
 // listed lists a collection, again and again until that succeeds; false if ctx ends before. absent

@@ -220,10 +220,7 @@ func (r *Roster) attend(ctx context.Context) error {
 	warn := func(err error) {
 		r.options.Log.Warn("cannot read the roster of the controllers, retrying", zap.Error(err))
 	}
-	in := k8sutil.NewCollection(r.options.resource(r.options.Client), r.options.only(), nil,
-		func(ctx context.Context, op func(context.Context) error) error {
-			return k8sutil.Retry(ctx, requestLimit, warn, op)
-		})
+	in := k8sutil.NewCollection(r.options.resource(r.options.Client), r.options.only(), nil, k8sutil.Retrying(requestLimit, warn))
 	if err := in.List(ctx); err != nil {
 		return fmt.Errorf("cannot read ConfigMap %s/%s: %w", r.options.Namespace, r.options.Name, err)
 	}
