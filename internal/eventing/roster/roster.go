@@ -91,9 +91,9 @@ type Subscriptions interface {
 
 // entry is what a process writes of itself.
 type entry struct {
-	// Run is unique, and Renewed another one each time.
+	// Run is unique, and Renewed the time of this write, for people.
 	Run     string `json:"run"`
-	Renewed int64  `json:"renewed"`
+	Renewed string `json:"renewed"`
 	// Knows is the resource version up to which it knows all Subscriptions.
 	Knows string `json:"knows"`
 }
@@ -319,7 +319,7 @@ func (r *Roster) pause(ctx context.Context, s Subscriptions, said string) {
 
 // say writes what this process knows, and returns what is asked for in the same state.
 func (r *Roster) say(ctx context.Context, knows string) (asks string, err error) {
-	content, err := json.Marshal(entry{r.run, time.Now().UnixMicro(), knows})
+	content, err := json.Marshal(entry{r.run, time.Now().UTC().Format(time.RFC3339Nano), knows})
 	if err != nil {
 		return "", err
 	}
