@@ -8,6 +8,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X github.com/kyma-project/eventmesh-migration/internal/version.linked=$(VERSION)
 # Tools are built from the module cache, at the versions pinned in tools/go.mod.
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
+VALE := go tool -modfile=$(CURDIR)/tools/vale/go.mod vale
 GOVULNCHECK := go tool -modfile=$(CURDIR)/tools/go.mod govulncheck
 # The definitions of our own kinds, and the copying of their types, from the types in api/.
 CRDS := charts/eventing-manager/crds
@@ -287,9 +288,11 @@ bench: cluster ## Compare time, requests and memory with a plain client-go loop 
 	go test -tags bench -count 1 -timeout 30m -v -run '^TestPublisher(Bench|Memory)$$' ./test/integration/eventing
 
 ##@ Keeping it tidy
-MODULES := examples/installer examples/registry tools/api test/cosign test/helm/v2 test/helm/v3 test/kubernetes/build test/natsstreaming test/ocm test/servicecatalog/build
+MODULES := examples/installer examples/registry tools/api tools/vale test/cosign test/helm/v2 test/helm/v3 test/kubernetes/build test/natsstreaming test/ocm test/servicecatalog/build
 .PHONY: lint
-lint: ## Lint, with the version pinned in tools/go.mod
+lint: ## Lint code and prose, with the versions pinned in tools/
+	@# First: it has an answer in seconds.
+	git ls-files -z -- '*.md' '*.go' ':!*_test.go' ':!*/testdata/*' ':!examples' | xargs -0 $(VALE) --config tools/vale/vale.ini --output line
 	$(GOLANGCI) run --allow-serial-runners ./...
 	for dir in examples/installer examples/registry test/kubernetes/build test/natsstreaming test/ocm; do (cd $$dir && $(GOLANGCI) run --allow-serial-runners --config $(CURDIR)/.golangci.yml ./...); done
 

@@ -211,8 +211,8 @@ type ConditionType string
 const (
 	ConditionActive    ConditionType = "Subscription active"
 	ConditionSpecValid ConditionType = "Subscription spec valid"
-	// ConditionDelivering: the sink takes events. A Subscription whose sink takes none is ready all
-	// the same: its events wait.
+	// ConditionDelivering: the sink takes events. A Subscription whose sink takes none is ready
+	// nevertheless: its events wait.
 	ConditionDelivering ConditionType = "Sink delivering"
 	// ConditionConfigUsed is there only if config has keys that have no effect. It never changes
 	// whether a Subscription is ready.

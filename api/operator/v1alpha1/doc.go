@@ -3,7 +3,7 @@
 // state it has reached.
 //
 // The spec is a superset of the one that Kyma's own eventing-manager reads, so that its objects are
-// accepted. The package imports nothing but Kubernetes' API machinery: whoever imports it gets no
+// accepted. The package imports nothing but Kubernetes' API machinery, so that its importers get no
 // client.
 //
 // +kubebuilder:object:generate=true

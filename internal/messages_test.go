@@ -6,13 +6,132 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
+	"os"
 	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 )
+
+// What vale does not read: the messages in the code, and the texts of charts. It holds the same for
+// documents and comments (make lint).
+
+// banned is a word to avoid.
+var banned = func() *regexp.Regexp {
+	raw, err := os.ReadFile("../tools/vale/styles/Project/Words.yml")
+	if err != nil {
+		panic(err)
+	}
+	var rule struct{ Swap map[string]string }
+	if err := yaml.Unmarshal(raw, &rule); err != nil || len(rule.Swap) == 0 {
+		panic(fmt.Sprintf("%s has no words: %v", raw, err))
+	}
+	return regexp.MustCompile(`(?i)\b(?:` + strings.Join(slices.Sorted(maps.Keys(rule.Swap)), "|") + `)\b`)
+}()
+
+// allowed are the banned words that have to stay, by file.
+var allowed = map[string]string{
+	// A field of the scanners' configuration.
+	"build/modulepack/bundle/shapes.go": "mend",
+	// The annotation is on objects of clusters.
+	"pkg/engine/internal/act/recreate.go": "touched",
+}
+
+// product says whether a file is Go code of the product, or of the programs that test it.
+func product(file string) bool {
+	dir, _, _ := strings.Cut(file, "/")
+	return path.Ext(file) == ".go" && !strings.HasSuffix(file, "_test.go") && !strings.Contains(file, "/testdata/") &&
+		slices.Contains([]string{"build", "charts", "cmd", "internal", "pkg", "test"}, dir)
+}
+
+// speaks says whether people read all of a file, which is no document and no code.
+func speaks(file string) bool {
+	return file == "Makefile" || strings.HasPrefix(file, "charts/") && (path.Base(file) == "values.yaml" || strings.Contains(file, "/templates/"))
+}
+
+// wording returns what is to be said in other words, in the order of files.
+func (r repository) wording() (found []string, err error) {
+	for _, file := range slices.Sorted(maps.Keys(r)) {
+		texts := []part{{1, r[file]}}
+		switch {
+		case r[file] == "": // deleted, and not committed yet
+			continue
+		case product(file):
+			if texts, err = messages(r[file]); err != nil {
+				return nil, err
+			}
+		case !speaks(file):
+			continue
+		}
+		for _, m := range texts {
+			for _, at := range banned.FindAllStringIndex(m.text, -1) {
+				line := m.line + strings.Count(m.text[:at[0]], "\n")
+				found = append(found, fmt.Sprintf("%s:%d: %q", file, line, strings.Join(strings.Fields(m.text[at[0]:at[1]]), " ")))
+			}
+		}
+	}
+	return found, nil
+}
+
+// TestMessagesUseTheWords: messages and charts use the words of the project: their reader is tired,
+// and has another first language.
+func TestMessagesUseTheWords(t *testing.T) {
+	found, err := checkout(t).wording()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, word := range allowed {
+		at := slices.IndexFunc(found, func(hit string) bool {
+			return strings.HasPrefix(hit, file+":") && strings.HasSuffix(hit, strconv.Quote(word))
+		})
+		if at < 0 {
+			t.Errorf("%s does not say %q: remove it from the exceptions", file, word)
+			continue
+		}
+		found = slices.Delete(found, at, at+1)
+	}
+	for _, hit := range found {
+		t.Errorf("%s: tools/vale/styles/Project/Words.yml has what to say instead", hit)
+	}
+}
+
+// TestWordingCatches says the banned words in each place in which people read them.
+func TestWordingCatches(t *testing.T) {
+	for _, tc := range []struct {
+		reason, file, text string
+		want               []string
+	}{
+		{"a message", "internal/a/a.go", "package a\n\nconst m = \"x: Mend it\"\n", []string{`internal/a/a.go:3: "Mend"`}},
+		{"a message in two parts, with a value", "cmd/a/a.go", "package a\n\nvar m = \"took it\" +\n\t\" back, \" + n + \" told to\"\n", []string{`cmd/a/a.go:3: "took it back"`, `cmd/a/a.go:3: "told to"`}},
+		{"a text in several lines", "cmd/a/a.go", "package a\n\nvar m = `One\nin\nvain.`\n", []string{`cmd/a/a.go:4: "in vain"`}},
+		{"names in the code are no text for people", "pkg/a/a.go", "package a\n\nvar touch, remake int\n", nil},
+		{"a part of another word", "pkg/a/a.go", "package a\n\nconst m = \"it recommends an amendment, untouched\"\n", nil},
+		{"a test says what it wants", "pkg/a/a_test.go", "package a\n\nconst m = \"touch\"\n", nil},
+		{"code that no reader of the project sees", "examples/a/a.go", "package a\n\nconst m = \"touch\"\n", nil},
+		{"the help of make", "Makefile", "a: ## Settle it\n", []string{`Makefile:1: "Settle"`}},
+		{"a chart's values and templates", "charts/a/values.yaml", "a: 1\n# put it back\n", []string{`charts/a/values.yaml:2: "put it back"`}},
+		{"the same", "charts/a/templates/NOTES.txt", "All the same.\n", []string{`charts/a/templates/NOTES.txt:1: "All the same"`}},
+		{"a file that is deleted", "pkg/a/a.go", "", nil},
+	} {
+		got, err := repository{tc.file: tc.text}.wording()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+		}
+	}
+}
+
+type part struct {
+	line int
+	text string
+}
 
 const (
 	// mostWords of a sentence in a message.
@@ -171,52 +290,5 @@ func TestSentencesCatch(t *testing.T) {
 	}
 	if aCount.FindString("%d errors") == "" || aCount.FindString("%s errors, %d of them") != "" {
 		t.Error("counts are not told from other numbers")
-	}
-}
-
-var (
-	// leftOut of a document: code, and what nobody sees.
-	leftOut = regexp.MustCompile("(?s)```.*?```|<!--.*?-->")
-	// blocks are paragraphs, items of lists, headings, and the cells of tables.
-	blocks = regexp.MustCompile(`\n\s*\n|\n\s*([-*#>]|\d+\.) |\n\||\|`)
-	// code and linked are one word, and the words of a link.
-	code   = regexp.MustCompile("`[^`]*`")
-	linked = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
-	// proseEnds are where a sentence of a document ends, or its second half begins.
-	proseEnds = regexp.MustCompile(`[.!?:;](\s|$)`)
-)
-
-// forOperators says whether a document is for those who run the migration, and not for those who
-// change it.
-func forOperators(file string) bool {
-	switch file {
-	case "README.md", "CONTRIBUTING.md", "SECURITY.md":
-		return true
-	case "docs/architecture.md", "docs/migration/domain.md", "docs/measurements.md", "docs/testing.md", "docs/packages.md":
-		return false
-	}
-	dir, name := path.Split(file)
-	return slices.Contains(documents, path.Clean(dir)) && strings.HasSuffix(name, ".md") || strings.HasPrefix(dir, "charts/") && name == "README.md"
-}
-
-// TestSentencesOfDocuments: no sentence of a document for operators is longer than 25 words.
-func TestSentencesOfDocuments(t *testing.T) {
-	files := checkout(t)
-	seen := 0
-	for _, file := range slices.Sorted(maps.Keys(files)) {
-		if !forOperators(file) {
-			continue
-		}
-		seen++
-		for _, block := range blocks.Split(leftOut.ReplaceAllString(files[file], ""), -1) {
-			for _, sentence := range proseEnds.Split(linked.ReplaceAllString(code.ReplaceAllString(block, "X"), "$1"), -1) {
-				for _, long := range longSentences(sentence) {
-					t.Errorf("%s: divide the sentence of %s", file, long)
-				}
-			}
-		}
-	}
-	if seen < 10 {
-		t.Errorf("%d documents were read: this test holds for nothing", seen)
 	}
 }
