@@ -113,6 +113,7 @@ var owners = map[string]string{
 	"test/prober":                   "",
 	"test/bench/eventservice":       "",
 	"test/guide":                    libraryProduct,
+	"test/guide/readme_test.go":     everyProduct,
 	"test/view":                     libraryProduct,
 	"test/upgrade":                  everyProduct,
 	"test/mutation":                 everyProduct,

@@ -13,10 +13,24 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/process"
 )
+
+// The smallest terminal has 80 columns and 24 lines. Two of them frame the commands, and the last
+// one has the prompt.
+const columns, rows = 80, 24 - 3
+
+// rowsOf counts the lines of a terminal that a text takes, which wraps what is too wide.
+func rowsOf(text string) int {
+	n := 0
+	for line := range strings.SplitSeq(text, "\n") {
+		n += max(1, (utf8.RuneCountInString(line)+columns-1)/columns)
+	}
+	return n
+}
 
 // screen is a terminal in which the cluster runs.
 type screen struct {
@@ -88,6 +102,9 @@ func (s *screen) paste(number int) string {
 	parts := strings.Split(block, "\n# ")
 	if !found || !complete || len(parts) != 4 {
 		s.t.Fatalf("the screen does not show three commands:\n%s", s.text())
+	}
+	if n := rowsOf(block); n > rows {
+		s.t.Errorf("the commands have %d lines of a terminal, more than %d", n, rows)
 	}
 	p := process.Run(s.t, process.Program{
 		Binary: "/bin/bash", Args: []string{"-e", "-c", parts[0] + "\n# " + parts[number]}, Dir: s.t.TempDir(),
