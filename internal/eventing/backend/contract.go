@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 )
 
@@ -85,6 +87,7 @@ const (
 	keyMesh    = "mesh"
 
 	keyObserved    = "observedServing"
+	keyReady       = "ready"
 	keyLeader      = "leader"
 	keyCertificate = "apiCertificate"
 	keyAt          = "at"
@@ -157,7 +160,40 @@ type ControllerState struct {
 	// in hexadecimal; "" if it has none.
 	Leader         string
 	APICertificate string
-	At             time.Time
+	// Ready says that in this epoch all Subscriptions up to a version are ready on a backend, but
+	// for those that are invalid. The status of each may not say so yet.
+	Ready Versions
+	At    time.Time
+}
+
+// Versions are resource versions of Subscriptions, by backend.
+type Versions map[operatorv1alpha1.BackendType]string
+
+// String is "EventMesh=7,NATS=5", sorted.
+func (v Versions) String() string {
+	var all []string
+	for b, version := range v {
+		all = append(all, string(b)+"="+version)
+	}
+	slices.Sort(all)
+	return strings.Join(all, ",")
+}
+
+// ParseVersions reads what String writes.
+func ParseVersions(text string) (Versions, error) {
+	v := Versions{}
+	if text == "" {
+		return v, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		name, version, _ := strings.Cut(part, "=")
+		set, err := ParseSet(name)
+		if err != nil || len(set) != 1 || version == "" {
+			return nil, fmt.Errorf("%q is not <backend>=<resource version>", part)
+		}
+		v[set[0]] = version
+	}
+	return v, nil
 }
 
 // Data is the data of the ConfigMap. The time has seconds.
@@ -165,6 +201,9 @@ func (s ControllerState) Data() map[string]string {
 	data := map[string]string{keyEpoch: s.Epoch, keyObserved: s.ObservedServing.String(), keyLeader: s.Leader, keyAt: s.At.UTC().Format(time.RFC3339)}
 	if s.APICertificate != "" {
 		data[keyCertificate] = s.APICertificate
+	}
+	if len(s.Ready) > 0 {
+		data[keyReady] = s.Ready.String()
 	}
 	return data
 }
@@ -176,6 +215,9 @@ func ParseControllerState(data map[string]string) (ControllerState, error) {
 	if s.ObservedServing, err = ParseSet(data[keyObserved]); err != nil {
 		return ControllerState{}, fmt.Errorf("%s: %w", keyObserved, err)
 	}
+	if s.Ready, err = ParseVersions(data[keyReady]); err != nil {
+		return ControllerState{}, fmt.Errorf("%s: %w", keyReady, err)
+	}
 	if s.At, err = time.Parse(time.RFC3339, data[keyAt]); err != nil {
 		return ControllerState{}, fmt.Errorf("%s: %w", keyAt, err)
 	}
@@ -186,6 +228,13 @@ func ParseControllerState(data map[string]string) (ControllerState, error) {
 // set alone is not enough: it may have been another one in between.
 func (s ControllerState) Follows(b Backends) bool {
 	return b.Epoch != "" && s.Epoch == b.Epoch && s.ObservedServing.String() == b.Serving.String()
+}
+
+// AllReady tells whether the controller follows these backends, and has found all Subscriptions up
+// to a version ready on one of them. What it finds later of one is in a later version of that one.
+func (s ControllerState) AllReady(b Backends, on operatorv1alpha1.BackendType, version string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, s.Ready[on])
+	return s.Follows(b) && err == nil && order <= 0
 }
 
 func compact(v any) string {

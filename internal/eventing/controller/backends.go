@@ -50,6 +50,8 @@ type state struct {
 	// is why that could not be found out.
 	meshWaits  string
 	meshFailed error
+	// round is that of the readiness of Subscriptions.
+	round int
 }
 
 func (c *Controller) backendsKey() types.NamespacedName {
@@ -65,7 +67,7 @@ func (c *Controller) reconcileBackends(ctx context.Context, _ reconcile.Request)
 	case apierrors.IsNotFound(err):
 		// Nobody deletes it while events are taken: the operator creates it again, and what was
 		// served is served meanwhile.
-		if c.take(state{asked: true}, true) {
+		if c.take(&state{asked: true}, true) {
 			return reconcile.Result{}, enqueueAll(ctx, c.client, &c.subscriptions)
 		}
 		return reconcile.Result{}, nil
@@ -100,8 +102,11 @@ func (c *Controller) reconcileBackends(ctx context.Context, _ reconcile.Request)
 		c.log.Info("the Broker does not exist yet", zap.String("broker", next.broker.Name))
 		again = min(again, askAgain)
 	}
-	if c.take(next, false) {
+	if c.take(&next, false) {
 		c.log.Info("serving", zap.String("backends", next.backends.Serving.String()), zap.String("epoch", next.backends.Epoch), zap.Time("stream", next.created))
+		if err := c.ready.Await(ctx, next.round); err != nil {
+			return reconcile.Result{}, err
+		}
 		if err := enqueueAll(ctx, c.client, &c.subscriptions); err != nil {
 			return reconcile.Result{}, err
 		}
@@ -109,7 +114,7 @@ func (c *Controller) reconcileBackends(ctx context.Context, _ reconcile.Request)
 	if err := c.leaveMesh(ctx, &next); err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := c.report(ctx, next.backends); err != nil {
+	if err := c.report(ctx, &next); err != nil {
 		return reconcile.Result{}, err
 	}
 	if err := c.sweep(ctx, next); err != nil {
@@ -154,34 +159,41 @@ func (c *Controller) findStream(ctx context.Context, s *state) (err error) {
 
 // take makes a state the present one, and tells whether that is a change. first takes it only if
 // there is none.
-func (c *Controller) take(s state, first bool) (changed bool) {
+func (c *Controller) take(s *state, first bool) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if first && c.state.asked {
 		return false
 	}
+	s.round = c.state.round
 	changed = c.state.asked != s.asked || c.state.known != s.known || c.state.connects != s.connects || !c.state.created.Equal(s.created) || c.state.broker != s.broker || c.state.meshWaits != s.meshWaits ||
 		!maps.Equal(c.state.backends.Data(), s.backends.Data())
 	if c.state.connects != s.connects || !c.state.created.Equal(s.created) || c.state.broker != s.broker {
 		c.swept = time.Time{}
 	}
-	c.state = s
+	if changed {
+		s.round = c.ready.Begin(s.backends.Serving)
+	}
+	c.state = *s
 	return changed
 }
 
-// report says which backends are followed now. It writes only what is new.
-func (c *Controller) report(ctx context.Context, of backend.Backends) error {
+// report says which backends are followed now, and on which of them all Subscriptions are ready. It
+// writes only what is new.
+func (c *Controller) report(ctx context.Context, s *state) error {
+	of := s.backends
+	ready, err := c.ready.Tell(ctx, s.round)
+	if err != nil {
+		return err
+	}
 	key := types.NamespacedName{Namespace: c.options.Namespace, Name: c.options.Names.ControllerState()}
-	want := backend.ControllerState{Epoch: of.Epoch, ObservedServing: of.Serving, Leader: c.options.Pod, APICertificate: c.identity.Pin, At: time.Now()}
+	want := backend.ControllerState{Epoch: of.Epoch, ObservedServing: of.Serving, Leader: c.options.Pod, APICertificate: c.identity.Pin, Ready: ready, At: time.Now()}
 	var config corev1.ConfigMap
-	err := c.live.Get(ctx, key, &config)
-	switch {
-	case apierrors.IsNotFound(err):
+	err = c.live.Get(ctx, key, &config)
+	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("ConfigMap %s does not exist yet: the operator creates it", key)
-	case err == nil:
-		if is, err := backend.ParseControllerState(config.Data); err == nil && is.Follows(of) && is.Leader == want.Leader && is.APICertificate == want.APICertificate {
-			return nil
-		}
+	}
+	if is, bad := backend.ParseControllerState(config.Data); err == nil && (bad != nil || !is.Follows(of) || is.Leader != want.Leader || is.APICertificate != want.APICertificate || !maps.Equal(is.Ready, want.Ready)) {
 		config.Data = want.Data()
 		// With the version that was read: a former leader that wakes up does not overwrite what the
 		// present one says.
@@ -189,6 +201,9 @@ func (c *Controller) report(ctx context.Context, of backend.Backends) error {
 	}
 	if err != nil {
 		return fmt.Errorf("cannot write ConfigMap %s: %w", key, err)
+	}
+	if c.ready.Said(s.round, ready) { // their statuses were held
+		return enqueueAll(ctx, c.client, &c.subscriptions)
 	}
 	return nil
 }

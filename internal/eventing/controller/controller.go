@@ -49,6 +49,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/mesh"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/peers"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/readiness"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/roster"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
@@ -117,6 +118,7 @@ type Controller struct {
 	roster     *roster.Roster
 	recorder   events.EventRecorder
 	patience   patience
+	ready      readiness.All
 	details    details
 	announcer  *announcer
 
@@ -184,6 +186,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 		details: details{of: map[types.NamespacedName]*detail{}},
 	}
 	c.announcer = newAnnouncer(c.recorder)
+	c.ready = readiness.All{Cached: c.client, News: func() { c.backends.add(c.backendsKey(), 0) }}
 	kinds, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("cannot create a client for the mesh: %w", err)

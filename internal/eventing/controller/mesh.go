@@ -82,14 +82,15 @@ type waiting struct {
 // left is how long the write of a status is put off that says no more than what the mesh waits for.
 // What is written stays true: that other backends deliver, in an earlier epoch, or that the mesh
 // does not.
-func (p *patience) left(s *eventingv1alpha2.Subscription, f findings, now time.Time) time.Duration {
+func (p *patience) left(s *eventingv1alpha2.Subscription, f findings, claims backend.Versions, now time.Time) time.Duration {
 	key := client.ObjectKeyFromObject(s)
 	said := len(s.Status.Backends) > 0 && !slices.ContainsFunc(s.Status.Backends, func(b eventingv1alpha2.BackendReadiness) bool {
 		return b.ObservedGeneration != s.Generation || b.Ready && b.Type == string(operatorv1alpha1.EventMesh)
 	})
+	claimed := claims[operatorv1alpha1.EventMesh] != "" // which is not true any more
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !said || f.failed || !f.serving.Serving.Has(operatorv1alpha1.EventMesh) || f.ready[operatorv1alpha1.EventMesh] || len(f.problems) > 0 {
+	if !said || claimed || f.failed || !f.serving.Serving.Has(operatorv1alpha1.EventMesh) || f.ready[operatorv1alpha1.EventMesh] || len(f.problems) > 0 {
 		delete(p.of, key)
 		return 0
 	}

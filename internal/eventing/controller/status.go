@@ -247,6 +247,11 @@ func onlyDetails(is, want eventingv1alpha2.SubscriptionStatus) (only, message, a
 	return sameStatus(isRest, wantRest), isSaid != wantSaid, isAnswer != wantAnswer
 }
 
+// saysReady tells whether the status says that what served then delivers by the present spec.
+func saysReady(s *eventingv1alpha2.Subscription) bool {
+	return s.Status.Ready && !slices.ContainsFunc(s.Status.Backends, func(b eventingv1alpha2.BackendReadiness) bool { return b.ObservedGeneration != s.Generation })
+}
+
 // judged tells whether the status says that a backend is ready, for this generation and these
 // backends.
 func judged(s *eventingv1alpha2.Subscription, b operatorv1alpha1.BackendType, of backend.Backends) bool {

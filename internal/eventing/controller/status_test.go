@@ -163,23 +163,27 @@ func TestPatience(t *testing.T) {
 	} {
 		p := patience{of: map[types.NamespacedName]waiting{}}
 		s := &eventingv1alpha2.Subscription{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders", Generation: 1}, Status: eventingv1alpha2.SubscriptionStatus{Backends: tc.said}}
-		if got := p.left(s, tc.f, began); got != tc.want {
+		if got := p.left(s, tc.f, nil, began); got != tc.want {
 			t.Errorf("%s: put off for %s, want %s", tc.reason, got, tc.want)
 		}
 		if tc.want == 0 {
 			continue
 		}
-		if left := p.left(s, tc.f, began.Add(tc.want)); left > 0 {
+		if left := p.left(s, tc.f, backend.Versions{mesh: "7"}, began); left > 0 {
+			t.Errorf("%s: what is not true any more that was said of all is put off for %s", tc.reason, left)
+		}
+		p.left(s, tc.f, nil, began)
+		if left := p.left(s, tc.f, nil, began.Add(tc.want)); left > 0 {
 			t.Errorf("%s: still put off for %s", tc.reason, left)
 		}
 		tc.f.why = "b"
-		if left := p.left(s, tc.f, began.Add(tc.want)); left != tc.want {
+		if left := p.left(s, tc.f, nil, began.Add(tc.want)); left != tc.want {
 			t.Errorf("%s: another message is put off for %s", tc.reason, left)
 		}
 		for i := range 200 {
 			p.of[types.NamespacedName{Namespace: "shop", Name: fmt.Sprint(i)}] = waiting{"a", began}
 		}
-		if left := p.left(s, tc.f, began.Add(tc.want)); left != 201*waitingPatience {
+		if left := p.left(s, tc.f, nil, began.Add(tc.want)); left != 201*waitingPatience {
 			t.Errorf("%s: one of 201 that wait is put off for %s", tc.reason, left)
 		}
 	}

@@ -117,8 +117,12 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 	c.details.keeps(r.NamespacedName, f.keeps(s))
 	result := reconcile.Result{RequeueAfter: f.health.Again}
 	f.failed = failed != nil || meshFailed != nil
+	c.ready.Take(now.round, s, len(problems) > 0, f.ready)
 	at, wasFailing := time.Now(), failing(s)
-	want, later := statusOf(s, f, at), c.patience.left(s, f, at)
+	want, later := statusOf(s, f, at), c.patience.left(s, f, c.ready.Claims(), at)
+	if !f.failed && saysReady(s) && want.Ready {
+		later = c.ready.Hold(at)
+	}
 	on := "nats"
 	if f.known && !f.serving.Serving.Has(operatorv1alpha1.NATS) {
 		on = "eventmesh"
@@ -363,6 +367,7 @@ func (c *Controller) deleted(ctx context.Context, s *eventingv1alpha2.Subscripti
 	c.deliveries.Forget(key)
 	c.receiver.Forget(key)
 	c.roster.Forget(key)
+	c.ready.Gone(key)
 	if !controllerutil.ContainsFinalizer(s, eventingv1alpha2.Finalizer) {
 		return reconcile.Result{}, nil
 	}
@@ -394,6 +399,7 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 	c.announcer.forget(key)
 	c.fleet.Forget(key)
 	c.roster.Forget(key)
+	c.ready.Gone(key)
 	c.mu.Lock()
 	_, known := c.made[key] // it was not deleted with the finalizer: somebody removed that
 	leftover := c.leftover[key] || known

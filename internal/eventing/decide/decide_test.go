@@ -37,6 +37,8 @@ type scene struct {
 	epochs int
 	// slow: the controller makes no Subscription ready.
 	slow bool
+	// allReady is what the controller says of all Subscriptions at once.
+	allReady backend.Versions
 	// silent: the controller does nothing.
 	silent bool
 	// created counts objects and streams, so that each one has a UID or a time of its own.
@@ -218,7 +220,7 @@ func (s *scene) controller() {
 	case s.w.Ours[Key{"Broker", "eventing"}] == nil:
 		s.w.Triggers = nil
 	}
-	follows := backend.ControllerState{Epoch: b.Epoch, ObservedServing: b.Serving, Leader: "pod", At: s.w.Now}
+	follows := backend.ControllerState{Epoch: b.Epoch, ObservedServing: b.Serving, Leader: "pod", Ready: s.allReady, At: s.w.Now}
 	if err := unstructured.SetNestedStringMap(state.Object, follows.Data(), "data"); err != nil {
 		s.t.Fatal(err)
 	}
@@ -354,7 +356,15 @@ func TestInstallation(t *testing.T) {
 	if actions, _ = s.play(); len(actions) > 0 {
 		t.Errorf("a report about another stream opens this one: %v", actions)
 	}
-	s.w.Subscriptions[0].Epochs[operatorv1alpha1.NATS] = "e1"
+	s.w.Subscriptions[0].Version = "7"
+	for _, s.allReady = range []backend.Versions{{operatorv1alpha1.NATS: "6"}, {operatorv1alpha1.EventMesh: "7"}} {
+		s.controller()
+		if actions, _ = s.play(); len(actions) > 0 {
+			t.Errorf("%s opens the stream, which has to wait for version 7: %v", s.allReady, actions)
+		}
+	}
+	s.allReady = backend.Versions{operatorv1alpha1.NATS: "7"}
+	s.controller()
 	actions, last = s.play()
 	want = []string{
 		"write the epoch on PersistentVolumeClaim data-eventing-nats-0", "write that the stream was opened on ConfigMap eventing-nats-config",

@@ -72,8 +72,10 @@ func (t *turn) taking() bool {
 // waiting are the Subscriptions that are not ready on the wanted backend in this epoch. Whether
 // they are on another one does not matter.
 func (t *turn) waiting() (all []Subscription) {
+	state, _ := backend.ParseControllerState(contractData(t.w.Object("ConfigMap", t.Names.ControllerState()))) // empty with an error
 	for _, s := range t.w.Subscriptions {
-		if s.Valid && !s.Deleting && !s.Skipped && s.Epochs[t.target] != t.contract.Epoch {
+		ready := s.Epochs[t.target] == t.contract.Epoch || state.AllReady(t.contract, t.target, s.Version)
+		if s.Valid && !s.Deleting && !s.Skipped && !ready {
 			all = append(all, s)
 		}
 	}

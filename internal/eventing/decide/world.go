@@ -49,9 +49,10 @@ type Key struct {
 
 // Subscription is what decisions need of one.
 type Subscription struct {
-	Namespace, Name string
-	Generation      int64
-	Deleting        bool
+	// Version is the resource version.
+	Namespace, Name, Version string
+	Generation               int64
+	Deleting                 bool
 	// Finalizer: it has the finalizer of the controller.
 	Finalizer bool
 	// Valid: the controller has not found its spec invalid in this generation.

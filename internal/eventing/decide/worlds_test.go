@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -154,9 +155,12 @@ func (s *scene) damage(r *rand.Rand, before *World) string {
 		s.write(Key{"ConfigMap", "eventing-backends"}, key, value)
 		return fmt.Sprintf("backends: %s %q", key, value)
 	case 4:
-		key, value := one("observedServing", "epoch"), one(slices.Concat([]string{""}, known, []string{set})...)
-		if key == "epoch" {
+		key, value := one("observedServing", "epoch", "ready"), one(slices.Concat([]string{""}, known, []string{set})...)
+		switch key {
+		case "epoch":
 			value = epoch()
+		case "ready":
+			value = one("", string(kind())+"=5", string(kind())+"=9", "EventMesh=5,NATS=9", string(kind()), "=5")
 		}
 		s.write(Key{"ConfigMap", "eventing-controller-state"}, key, value)
 		return fmt.Sprintf("controller: %s %q", key, value)
@@ -256,6 +260,7 @@ func (s *scene) damage(r *rand.Rand, before *World) string {
 		sub := &w.Subscriptions[r.IntN(len(w.Subscriptions))]
 		sub.Valid, sub.Deleting, sub.Skipped, sub.Finalizer = often(), !often(), !often(), often()
 		sub.Epochs = map[operatorv1alpha1.BackendType]string{kind(): epoch()}
+		sub.Version = one("5", "7", "9", "10", "")
 		return fmt.Sprintf("%+v", *sub)
 	case 14:
 		publisher := w.Object("Deployment", "eventing-publisher-proxy")
@@ -346,6 +351,16 @@ func (s *scene) loses(a Action) string {
 		return slices.Contains(strings.Split(set, ","), string(b))
 	}
 
+	// claimed: the controller says that all are ready up to the version of this one.
+	claimed := func(sub Subscription, b operatorv1alpha1.BackendType) bool {
+		for claim := range strings.SplitSeq(data("eventing-controller-state")["ready"], ",") {
+			upTo, _ := strconv.Atoi(strings.TrimPrefix(claim, string(b)+"="))
+			if version, err := strconv.Atoi(sub.Version); err == nil && upTo >= version {
+				return true
+			}
+		}
+		return false
+	}
 	// ready: an event that is stored in a backend from now on reaches each Subscription.
 	ready := func(b operatorv1alpha1.BackendType) string {
 		if epoch := data("eventing-controller-state")["epoch"]; epoch == "" || epoch != backends["epoch"] {
@@ -355,7 +370,7 @@ func (s *scene) loses(a Action) string {
 			return "the controller does not serve it"
 		}
 		for _, sub := range w.Subscriptions {
-			if sub.Valid && !sub.Deleting && !sub.Skipped && sub.Epochs[b] != backends["epoch"] {
+			if sub.Valid && !sub.Deleting && !sub.Skipped && sub.Epochs[b] != backends["epoch"] && !claimed(sub, b) {
 				return sub.String() + " is not ready"
 			}
 		}

@@ -219,7 +219,7 @@ func discoveryFailed(err error) bool {
 
 func subscription(s *stored.Subscription) decide.Subscription {
 	out := decide.Subscription{
-		Namespace: s.Namespace, Name: s.Name, Generation: s.Generation, Deleting: s.DeletionTimestamp != nil,
+		Namespace: s.Namespace, Name: s.Name, Version: s.ResourceVersion, Generation: s.Generation, Deleting: s.DeletionTimestamp != nil,
 		Finalizer: slices.Contains(s.Finalizers, eventingv1alpha2.Finalizer), Valid: true, Skipped: s.Labels[eventingv1alpha2.SkipSwitchLabel] == "true",
 		Epochs: map[operatorv1alpha1.BackendType]string{},
 	}

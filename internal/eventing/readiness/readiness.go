@@ -1,0 +1,193 @@
+// Package readiness finds out when all Subscriptions are ready on a backend. The operator is told
+// that once, and opens the backend then. The status of each Subscription says so, too, but a write
+// for each of a thousand takes longer than all the rest of a switch.
+package readiness
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+)
+
+// holdFor is how long statuses wait until all Subscriptions are ready. What they say meanwhile is
+// true, of what served before.
+const holdFor = 10 * time.Second
+
+// Subscription is one as it was looked at. Another one of the same name has another UID.
+type Subscription struct {
+	types.NamespacedName
+	UID        types.UID
+	Generation int64
+	// Version is its resource version.
+	Version string
+	// Out: nobody waits for it. It is invalid, is being deleted, or was taken out of the switch.
+	Out bool
+}
+
+// verdict is what was found of a Subscription.
+type verdict struct {
+	uid        types.UID
+	generation int64
+	out        bool
+	ready      backend.Set
+}
+
+func (v verdict) on(b operatorv1alpha1.BackendType) bool { return v.out || v.ready.Has(b) }
+
+// Tally is what was found of all Subscriptions in one round, which begins when what serves changes.
+// The zero value is ready for use, and its methods can be called at the same time.
+type Tally struct {
+	mu      sync.Mutex
+	round   int
+	began   time.Time
+	serving backend.Set
+	found   map[types.NamespacedName]verdict
+	// left are those that are not ready, by backend; nil before all are known.
+	left map[operatorv1alpha1.BackendType]map[types.NamespacedName]bool
+	said backend.Versions
+}
+
+// Begin begins a round, of which nothing is known, and returns its number.
+func (t *Tally) Begin(serving backend.Set) (round int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.round++
+	t.began, t.serving = time.Now(), slices.Clone(serving)
+	t.found, t.left, t.said = map[types.NamespacedName]verdict{}, nil, nil
+	return t.round
+}
+
+// Expect says which Subscriptions there are in a round. It returns whether Complete may have news:
+// on some backend all are ready that are known, and the operator was not told.
+func (t *Tally) Expect(round int, all []types.NamespacedName) (news bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if round != t.round {
+		return false
+	}
+	t.left = map[operatorv1alpha1.BackendType]map[types.NamespacedName]bool{}
+	for _, b := range t.serving {
+		t.left[b] = map[types.NamespacedName]bool{}
+		for _, key := range all {
+			if !t.found[key].on(b) {
+				t.left[b][key] = true
+			}
+		}
+	}
+	return t.due()
+}
+
+// Found takes what was found of a Subscription in a round: on which backends it is ready. What was
+// found in an earlier round says nothing. It returns what Expect returns.
+func (t *Tally) Found(round int, s Subscription, ready map[operatorv1alpha1.BackendType]bool) (news bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if round != t.round {
+		return false
+	}
+	v := verdict{uid: s.UID, generation: s.Generation, out: s.Out}
+	for b, is := range ready {
+		if is {
+			v.ready = append(v.ready, b)
+		}
+	}
+	t.found[s.NamespacedName] = v
+	for b, left := range t.left {
+		if v.on(b) {
+			delete(left, s.NamespacedName)
+		} else {
+			left[s.NamespacedName] = true
+		}
+	}
+	return t.due()
+}
+
+// Forget forgets a Subscription that does not exist any more.
+func (t *Tally) Forget(key types.NamespacedName) (news bool) {
+	t.mu.Lock()
+	round := t.round
+	t.mu.Unlock()
+	return t.Found(round, Subscription{NamespacedName: key, Out: true}, nil)
+}
+
+// Complete returns the backends on which all of these Subscriptions are ready, each with the
+// greatest of their versions. They have to be all that there are up to it, as a cache has them.
+func (t *Tally) Complete(round int, all []Subscription) (complete backend.Versions) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if round != t.round || t.left == nil {
+		return nil
+	}
+	complete = backend.Versions{}
+	newest := ""
+	for _, s := range all {
+		if k8sutil.IsBefore(newest, s.Version) {
+			newest = s.Version
+		}
+	}
+	for _, b := range t.serving {
+		missing := slices.ContainsFunc(all, func(s Subscription) bool {
+			v := t.found[s.NamespacedName]
+			return !s.Out && (v.uid != s.UID || v.generation != s.Generation || !v.on(b))
+		})
+		if !missing && newest != "" {
+			complete[b] = newest
+		}
+	}
+	return complete
+}
+
+// Due tells whether Complete may have news.
+func (t *Tally) Due() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.due()
+}
+
+func (t *Tally) due() bool {
+	return slices.ContainsFunc(t.serving, func(b operatorv1alpha1.BackendType) bool {
+		return t.left != nil && len(t.left[b]) == 0 && t.said[b] == ""
+	})
+}
+
+// Said takes what the operator was told in a round. It returns whether that is news for statuses
+// that were held.
+func (t *Tally) Said(round int, complete backend.Versions) (news bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if round != t.round {
+		return false
+	}
+	held := !t.all()
+	t.said = complete
+	return held && t.all()
+}
+
+// Claims are what the operator was told in this round.
+func (t *Tally) Claims() backend.Versions {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.said)
+}
+
+// all tells whether all was said.
+func (t *Tally) all() bool {
+	return !slices.ContainsFunc(t.serving, func(b operatorv1alpha1.BackendType) bool { return t.said[b] == "" })
+}
+
+// Hold is how long a status may wait that says no more than that a Subscription is ready.
+func (t *Tally) Hold(now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all() {
+		return 0
+	}
+	return max(0, holdFor-now.Sub(t.began))
+}

@@ -1,0 +1,185 @@
+package readiness_test
+
+import (
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/readiness"
+)
+
+const (
+	onNATS = operatorv1alpha1.NATS
+	onMesh = operatorv1alpha1.EventMesh
+)
+
+func sub(name, version string) readiness.Subscription {
+	return readiness.Subscription{NamespacedName: types.NamespacedName{Namespace: "shop", Name: name}, UID: types.UID("uid of " + name), Generation: 1, Version: version}
+}
+
+func keys(all ...readiness.Subscription) (keys []types.NamespacedName) {
+	for _, s := range all {
+		keys = append(keys, s.NamespacedName)
+	}
+	return keys
+}
+
+func on(backends ...operatorv1alpha1.BackendType) map[operatorv1alpha1.BackendType]bool {
+	ready := map[operatorv1alpha1.BackendType]bool{}
+	for _, b := range backends {
+		ready[b] = true
+	}
+	return ready
+}
+
+// TestComplete: it is said that all are ready when that was found of each of them, as it is, since
+// what serves changed last.
+func TestComplete(t *testing.T) {
+	a, b := sub("a", "7"), sub("b", "9")
+	for _, tc := range []struct {
+		reason string
+		// play is what happens after the round has begun with a and b.
+		play func(tally *readiness.Tally, round int)
+		// all are those that the cache has then.
+		all  []readiness.Subscription
+		want backend.Versions
+	}{
+		{
+			"each is ready on one backend, and one on the other", func(tally *readiness.Tally, round int) {
+				tally.Found(round, a, on(onNATS, onMesh))
+				tally.Found(round, b, on(onMesh))
+			},
+			[]readiness.Subscription{a, b}, backend.Versions{onMesh: "9"},
+		},
+		{"nothing was found of one", func(tally *readiness.Tally, round int) { tally.Found(round, a, on(onMesh)) }, []readiness.Subscription{a, b}, backend.Versions{}},
+		{"an earlier round", func(tally *readiness.Tally, round int) {
+			tally.Found(round-1, a, on(onMesh))
+			tally.Found(round, b, on(onMesh))
+		}, []readiness.Subscription{a, b}, backend.Versions{}},
+		{
+			"one is not ready any more", func(tally *readiness.Tally, round int) {
+				tally.Found(round, a, on(onMesh))
+				tally.Found(round, b, on(onMesh))
+				tally.Found(round, a, on())
+			},
+			[]readiness.Subscription{a, b}, backend.Versions{},
+		},
+		{
+			"one has a new spec", func(tally *readiness.Tally, round int) {
+				tally.Found(round, a, on(onMesh))
+				tally.Found(round, b, on(onMesh))
+			},
+			[]readiness.Subscription{a, {NamespacedName: b.NamespacedName, UID: b.UID, Generation: 2, Version: "10"}}, backend.Versions{},
+		},
+		{
+			"one is another one of the same name", func(tally *readiness.Tally, round int) {
+				tally.Found(round, a, on(onMesh))
+				tally.Found(round, b, on(onMesh))
+			},
+			[]readiness.Subscription{a, {NamespacedName: b.NamespacedName, UID: "another", Generation: 1, Version: "10"}}, backend.Versions{},
+		},
+		{
+			"its status or labels were written", func(tally *readiness.Tally, round int) {
+				tally.Found(round, a, on(onMesh))
+				tally.Found(round, b, on(onMesh))
+			},
+			[]readiness.Subscription{a, sub("b", "12")}, backend.Versions{onMesh: "12"},
+		},
+		{
+			"one came later", func(tally *readiness.Tally, round int) {
+				tally.Found(round, a, on(onMesh))
+				tally.Found(round, b, on(onMesh))
+			},
+			[]readiness.Subscription{a, b, sub("c", "11")}, backend.Versions{},
+		},
+		{
+			"one is invalid, and one is gone", func(tally *readiness.Tally, round int) {
+				invalid := a
+				invalid.Out = true
+				tally.Found(round, invalid, on())
+				tally.Forget(b.NamespacedName)
+				tally.Found(round, sub("c", "11"), on(onMesh))
+			},
+			[]readiness.Subscription{a, sub("c", "11")}, backend.Versions{onMesh: "11", onNATS: ""},
+		},
+		{
+			"one is being deleted", func(tally *readiness.Tally, round int) { tally.Found(round, a, on(onMesh)) },
+			[]readiness.Subscription{a, {NamespacedName: b.NamespacedName, UID: b.UID, Generation: 1, Version: "10", Out: true}}, backend.Versions{onMesh: "10"},
+		},
+	} {
+		var tally readiness.Tally
+		tally.Begin(backend.Set{onMesh, onNATS})
+		round := tally.Begin(backend.Set{onMesh, onNATS})
+		tally.Expect(round, keys(a, b))
+		tc.play(&tally, round)
+		maps.DeleteFunc(tc.want, func(_ operatorv1alpha1.BackendType, version string) bool { return version == "" })
+		if got := tally.Complete(round, tc.all); !maps.Equal(got, tc.want) {
+			t.Errorf("%s: %s, want %s", tc.reason, got, tc.want)
+		}
+	}
+}
+
+// TestNews: somebody looks when there may be something to say, and not for each Subscription.
+func TestNews(t *testing.T) {
+	var tally readiness.Tally
+	round := tally.Begin(backend.Set{onMesh, onNATS})
+	a, b := sub("a", "7"), sub("b", "9")
+	if tally.Found(round, a, on(onMesh)) {
+		t.Error("there is news before all are known")
+	}
+	if tally.Expect(round, keys(a, b)) {
+		t.Error("there is news, although one is not ready")
+	}
+	if !tally.Found(round, b, on(onMesh)) || !tally.Due() {
+		t.Error("there is no news when all are ready on the mesh")
+	}
+	all := []readiness.Subscription{a, b}
+	if tally.Said(round, tally.Complete(round, all)) {
+		t.Error("statuses are held for NATS, too")
+	}
+	if tally.Found(round, b, on(onMesh)) || tally.Due() {
+		t.Error("what was said is news")
+	}
+	tally.Found(round, a, on(onMesh, onNATS))
+	if !tally.Found(round, b, on(onMesh, onNATS)) || !tally.Said(round, tally.Complete(round, all)) {
+		t.Error("it is no news that all are ready on both")
+	}
+	if got := tally.Claims(); got.String() != "EventMesh=9,NATS=9" {
+		t.Errorf("said was %s", got)
+	}
+	if round := tally.Begin(backend.Set{onMesh}); len(tally.Claims()) > 0 || tally.Said(round-1, backend.Versions{onMesh: "9"}) || len(tally.Claims()) > 0 {
+		t.Error("what was said in a round holds for the next one")
+	}
+}
+
+// TestHold: a status waits until all are ready, and at most 10 seconds.
+func TestHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tally readiness.Tally
+		round := tally.Begin(backend.Set{onMesh})
+		a := sub("a", "7")
+		tally.Expect(round, keys(a))
+		if got := tally.Hold(time.Now()); got != 10*time.Second {
+			t.Errorf("at first it waits %s", got)
+		}
+		time.Sleep(4 * time.Second)
+		if got := tally.Hold(time.Now()); got != 6*time.Second {
+			t.Errorf("after 4 seconds it waits %s", got)
+		}
+		tally.Found(round, a, on(onMesh))
+		tally.Said(round, tally.Complete(round, []readiness.Subscription{a}))
+		if got := tally.Hold(time.Now()); got != 0 {
+			t.Errorf("after all were ready it waits %s", got)
+		}
+		tally.Begin(backend.Set{onNATS})
+		time.Sleep(time.Minute)
+		if got := tally.Hold(time.Now()); got != 0 {
+			t.Errorf("after a minute it waits %s", got)
+		}
+	})
+}
