@@ -11,12 +11,10 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
@@ -31,7 +29,6 @@ const (
 	// askAgain is when a stream that is not there is asked for again. NATS tells nobody that one
 	// was created.
 	askAgain = 2 * time.Second
-	pageSize = 500
 )
 
 // state is what Subscriptions are judged against.
@@ -238,9 +235,13 @@ func (c *Controller) sweep(ctx context.Context, s state) error {
 	if len(consumers) == 0 && s.created.IsZero() {
 		return nil
 	}
-	subscriptions, err := c.liveSubscriptions(ctx)
+	all, _, err := c.ready.List(ctx)
 	if err != nil {
 		return err
+	}
+	subscriptions := map[types.NamespacedName]bool{}
+	for _, s := range all {
+		subscriptions[s.NamespacedName] = true
 	}
 	keys := map[types.NamespacedName]bool{}
 	c.mu.Lock()
@@ -288,23 +289,6 @@ func consumersOf(ctx context.Context, of *link.Link, s state) (map[types.Namespa
 		}
 	}
 	return all, list.Err()
-}
-
-func (c *Controller) liveSubscriptions(ctx context.Context) (map[types.NamespacedName]bool, error) {
-	all := map[types.NamespacedName]bool{}
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(eventingv1alpha2.GroupVersion.WithKind("SubscriptionList"))
-	for {
-		if err := c.live.List(ctx, list, client.Limit(pageSize), client.Continue(list.Continue)); err != nil {
-			return nil, err
-		}
-		for i := range list.Items {
-			all[client.ObjectKeyFromObject(&list.Items[i])] = true
-		}
-		if list.Continue == "" {
-			return all, nil
-		}
-	}
 }
 
 // serves tells whether a backend delivers events.

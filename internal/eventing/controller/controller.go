@@ -186,7 +186,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 		details: details{of: map[types.NamespacedName]*detail{}},
 	}
 	c.announcer = newAnnouncer(c.recorder)
-	c.ready = readiness.All{Cached: c.client, News: func() { c.backends.add(c.backendsKey(), 0) }}
+	c.ready = readiness.All{Live: c.live, News: func() { c.backends.add(c.backendsKey(), 0) }}
 	kinds, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("cannot create a client for the mesh: %w", err)

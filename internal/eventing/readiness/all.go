@@ -2,28 +2,32 @@ package readiness
 
 import (
 	"context"
+	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 )
 
-// All is the Tally of all Subscriptions that a cache has.
+const pageSize = 500
+
+// All is the Tally of all Subscriptions of a cluster.
 type All struct {
 	Tally
-	// Cached reads from the cache, which gets changes in their order.
-	Cached client.Reader
+	// Live reads from the API server. A cache that is being read again has some objects as they
+	// are, and others as they were.
+	Live client.Reader
 	// News is called when Tell may have more to say.
 	News func()
 }
 
 // Await begins to wait for all that exist, in a round.
 func (a *All) Await(ctx context.Context, round int) error {
-	all, err := a.list(ctx)
+	all, _, err := a.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -37,28 +41,33 @@ func (a *All) Await(ctx context.Context, round int) error {
 	return nil
 }
 
-// list are the Subscriptions that the cache has: all up to the newest of them.
-func (a *All) list(ctx context.Context) (all []Subscription, err error) {
-	var list stored.SubscriptionList
-	if err := a.Cached.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
+// List reads all from the API server, and the resource version in which these are all.
+func (a *All) List(ctx context.Context) (all []Subscription, version string, err error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(eventingv1alpha2.GroupVersion.WithKind("SubscriptionList"))
+	for {
+		if err := a.Live.List(ctx, list, client.Limit(pageSize), client.Continue(list.Continue)); err != nil {
+			return nil, "", fmt.Errorf("cannot list Subscriptions: %w", err)
+		}
+		for i := range list.Items {
+			all = append(all, lookedAt(&list.Items[i], false))
+		}
+		if list.Continue == "" {
+			return all, list.ResourceVersion, nil
+		}
 	}
-	for i := range list.Items {
-		all = append(all, lookedAt(&list.Items[i].Subscription, false))
-	}
-	return all, nil
 }
 
-func lookedAt(s *eventingv1alpha2.Subscription, invalid bool) Subscription {
+func lookedAt(s metav1.Object, invalid bool) Subscription {
 	return Subscription{
-		NamespacedName: client.ObjectKeyFromObject(s), UID: s.UID, Generation: s.Generation, Version: s.ResourceVersion,
-		Out: invalid || !s.DeletionTimestamp.IsZero() || s.Labels[eventingv1alpha2.SkipSwitchLabel] == "true",
+		NamespacedName: types.NamespacedName{Namespace: s.GetNamespace(), Name: s.GetName()}, UID: s.GetUID(), Generation: s.GetGeneration(),
+		Out: invalid || !s.GetDeletionTimestamp().IsZero() || s.GetLabels()[eventingv1alpha2.SkipSwitchLabel] == "true",
 	}
 }
 
 // Take takes what was found of a Subscription in a round: whether its spec is invalid, and on which
 // backends it is ready.
-func (a *All) Take(round int, s *eventingv1alpha2.Subscription, invalid bool, ready map[operatorv1alpha1.BackendType]bool) {
+func (a *All) Take(round int, s metav1.Object, invalid bool, ready map[operatorv1alpha1.BackendType]bool) {
 	if a.Found(round, lookedAt(s, invalid), ready) {
 		a.News()
 	}
@@ -76,9 +85,9 @@ func (a *All) Tell(ctx context.Context, round int) (backend.Versions, error) {
 	if !a.Due() {
 		return a.Claims(), nil
 	}
-	all, err := a.list(ctx)
+	all, version, err := a.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return a.Complete(round, all), nil
+	return a.Complete(round, all, version), nil
 }

@@ -13,11 +13,10 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
-	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
 
-// holdFor is how long statuses wait until all Subscriptions are ready. What they say meanwhile is
-// true, of what served before.
+// holdFor is how long statuses wait for the next Subscription to become ready, until all are. What
+// they say meanwhile is true, of what served before.
 const holdFor = 10 * time.Second
 
 // Subscription is one as it was looked at. Another one of the same name has another UID.
@@ -25,8 +24,6 @@ type Subscription struct {
 	types.NamespacedName
 	UID        types.UID
 	Generation int64
-	// Version is its resource version.
-	Version string
 	// Out: nobody waits for it. It is invalid, is being deleted, or was taken out of the switch.
 	Out bool
 }
@@ -44,9 +41,10 @@ func (v verdict) on(b operatorv1alpha1.BackendType) bool { return v.out || v.rea
 // Tally is what was found of all Subscriptions in one round, which begins when what serves changes.
 // The zero value is ready for use, and its methods can be called at the same time.
 type Tally struct {
-	mu      sync.Mutex
-	round   int
-	began   time.Time
+	mu    sync.Mutex
+	round int
+	// last is when a Subscription became ready, or the round began.
+	last    time.Time
 	serving backend.Set
 	found   map[types.NamespacedName]verdict
 	// left are those that are not ready, by backend; nil before all are known.
@@ -59,7 +57,7 @@ func (t *Tally) Begin(serving backend.Set) (round int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.round++
-	t.began, t.serving = time.Now(), slices.Clone(serving)
+	t.last, t.serving = time.Now(), slices.Clone(serving)
 	t.found, t.left, t.said = map[types.NamespacedName]verdict{}, nil, nil
 	return t.round
 }
@@ -98,6 +96,9 @@ func (t *Tally) Found(round int, s Subscription, ready map[operatorv1alpha1.Back
 			v.ready = append(v.ready, b)
 		}
 	}
+	if before := t.found[s.NamespacedName]; slices.ContainsFunc(t.serving, func(b operatorv1alpha1.BackendType) bool { return v.on(b) && !before.on(b) }) {
+		t.last = time.Now()
+	}
 	t.found[s.NamespacedName] = v
 	for b, left := range t.left {
 		if v.on(b) {
@@ -118,27 +119,21 @@ func (t *Tally) Forget(key types.NamespacedName) (news bool) {
 }
 
 // Complete returns the backends on which all of these Subscriptions are ready, each with the
-// greatest of their versions. They have to be all that there are up to it, as a cache has them.
-func (t *Tally) Complete(round int, all []Subscription) (complete backend.Versions) {
+// resource version up to which they are all that there are.
+func (t *Tally) Complete(round int, all []Subscription, version string) (complete backend.Versions) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if round != t.round || t.left == nil {
 		return nil
 	}
 	complete = backend.Versions{}
-	newest := ""
-	for _, s := range all {
-		if k8sutil.IsBefore(newest, s.Version) {
-			newest = s.Version
-		}
-	}
 	for _, b := range t.serving {
 		missing := slices.ContainsFunc(all, func(s Subscription) bool {
 			v := t.found[s.NamespacedName]
 			return !s.Out && (v.uid != s.UID || v.generation != s.Generation || !v.on(b))
 		})
-		if !missing && newest != "" {
-			complete[b] = newest
+		if !missing {
+			complete[b] = version
 		}
 	}
 	return complete
@@ -189,5 +184,5 @@ func (t *Tally) Hold(now time.Time) time.Duration {
 	if t.all() {
 		return 0
 	}
-	return max(0, holdFor-now.Sub(t.began))
+	return max(0, holdFor-now.Sub(t.last))
 }

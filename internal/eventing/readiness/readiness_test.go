@@ -18,8 +18,8 @@ const (
 	onMesh = operatorv1alpha1.EventMesh
 )
 
-func sub(name, version string) readiness.Subscription {
-	return readiness.Subscription{NamespacedName: types.NamespacedName{Namespace: "shop", Name: name}, UID: types.UID("uid of " + name), Generation: 1, Version: version}
+func sub(name string) readiness.Subscription {
+	return readiness.Subscription{NamespacedName: types.NamespacedName{Namespace: "shop", Name: name}, UID: types.UID("uid of " + name), Generation: 1}
 }
 
 func keys(all ...readiness.Subscription) (keys []types.NamespacedName) {
@@ -40,7 +40,7 @@ func on(backends ...operatorv1alpha1.BackendType) map[operatorv1alpha1.BackendTy
 // TestComplete: it is said that all are ready when that was found of each of them, as it is, since
 // what serves changed last.
 func TestComplete(t *testing.T) {
-	a, b := sub("a", "7"), sub("b", "9")
+	a, b := sub("a"), sub("b")
 	for _, tc := range []struct {
 		reason string
 		// play is what happens after the round has begun with a and b.
@@ -74,28 +74,21 @@ func TestComplete(t *testing.T) {
 				tally.Found(round, a, on(onMesh))
 				tally.Found(round, b, on(onMesh))
 			},
-			[]readiness.Subscription{a, {NamespacedName: b.NamespacedName, UID: b.UID, Generation: 2, Version: "10"}}, backend.Versions{},
+			[]readiness.Subscription{a, {NamespacedName: b.NamespacedName, UID: b.UID, Generation: 2}}, backend.Versions{},
 		},
 		{
 			"one is another one of the same name", func(tally *readiness.Tally, round int) {
 				tally.Found(round, a, on(onMesh))
 				tally.Found(round, b, on(onMesh))
 			},
-			[]readiness.Subscription{a, {NamespacedName: b.NamespacedName, UID: "another", Generation: 1, Version: "10"}}, backend.Versions{},
-		},
-		{
-			"its status or labels were written", func(tally *readiness.Tally, round int) {
-				tally.Found(round, a, on(onMesh))
-				tally.Found(round, b, on(onMesh))
-			},
-			[]readiness.Subscription{a, sub("b", "12")}, backend.Versions{onMesh: "12"},
+			[]readiness.Subscription{a, {NamespacedName: b.NamespacedName, UID: "another", Generation: 1}}, backend.Versions{},
 		},
 		{
 			"one came later", func(tally *readiness.Tally, round int) {
 				tally.Found(round, a, on(onMesh))
 				tally.Found(round, b, on(onMesh))
 			},
-			[]readiness.Subscription{a, b, sub("c", "11")}, backend.Versions{},
+			[]readiness.Subscription{a, b, sub("c")}, backend.Versions{},
 		},
 		{
 			"one is invalid, and one is gone", func(tally *readiness.Tally, round int) {
@@ -103,13 +96,13 @@ func TestComplete(t *testing.T) {
 				invalid.Out = true
 				tally.Found(round, invalid, on())
 				tally.Forget(b.NamespacedName)
-				tally.Found(round, sub("c", "11"), on(onMesh))
+				tally.Found(round, sub("c"), on(onMesh))
 			},
-			[]readiness.Subscription{a, sub("c", "11")}, backend.Versions{onMesh: "11", onNATS: ""},
+			[]readiness.Subscription{a, sub("c")}, backend.Versions{onMesh: "9"},
 		},
 		{
 			"one is being deleted", func(tally *readiness.Tally, round int) { tally.Found(round, a, on(onMesh)) },
-			[]readiness.Subscription{a, {NamespacedName: b.NamespacedName, UID: b.UID, Generation: 1, Version: "10", Out: true}}, backend.Versions{onMesh: "10"},
+			[]readiness.Subscription{a, {NamespacedName: b.NamespacedName, UID: b.UID, Generation: 1, Out: true}}, backend.Versions{onMesh: "9"},
 		},
 	} {
 		var tally readiness.Tally
@@ -117,8 +110,7 @@ func TestComplete(t *testing.T) {
 		round := tally.Begin(backend.Set{onMesh, onNATS})
 		tally.Expect(round, keys(a, b))
 		tc.play(&tally, round)
-		maps.DeleteFunc(tc.want, func(_ operatorv1alpha1.BackendType, version string) bool { return version == "" })
-		if got := tally.Complete(round, tc.all); !maps.Equal(got, tc.want) {
+		if got := tally.Complete(round, tc.all, "9"); !maps.Equal(got, tc.want) {
 			t.Errorf("%s: %s, want %s", tc.reason, got, tc.want)
 		}
 	}
@@ -128,7 +120,7 @@ func TestComplete(t *testing.T) {
 func TestNews(t *testing.T) {
 	var tally readiness.Tally
 	round := tally.Begin(backend.Set{onMesh, onNATS})
-	a, b := sub("a", "7"), sub("b", "9")
+	a, b := sub("a"), sub("b")
 	if tally.Found(round, a, on(onMesh)) {
 		t.Error("there is news before all are known")
 	}
@@ -139,14 +131,14 @@ func TestNews(t *testing.T) {
 		t.Error("there is no news when all are ready on the mesh")
 	}
 	all := []readiness.Subscription{a, b}
-	if tally.Said(round, tally.Complete(round, all)) {
+	if tally.Said(round, tally.Complete(round, all, "9")) {
 		t.Error("statuses are held for NATS, too")
 	}
 	if tally.Found(round, b, on(onMesh)) || tally.Due() {
 		t.Error("what was said is news")
 	}
 	tally.Found(round, a, on(onMesh, onNATS))
-	if !tally.Found(round, b, on(onMesh, onNATS)) || !tally.Said(round, tally.Complete(round, all)) {
+	if !tally.Found(round, b, on(onMesh, onNATS)) || !tally.Said(round, tally.Complete(round, all, "9")) {
 		t.Error("it is no news that all are ready on both")
 	}
 	if got := tally.Claims(); got.String() != "EventMesh=9,NATS=9" {
@@ -157,13 +149,14 @@ func TestNews(t *testing.T) {
 	}
 }
 
-// TestHold: a status waits until all are ready, and at most 10 seconds.
+// TestHold: a status waits until all are ready, or until for 10 seconds no other one became ready.
 func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tally readiness.Tally
 		round := tally.Begin(backend.Set{onMesh})
-		a := sub("a", "7")
-		tally.Expect(round, keys(a))
+		a := sub("a")
+		b := sub("b")
+		tally.Expect(round, keys(a, b))
 		if got := tally.Hold(time.Now()); got != 10*time.Second {
 			t.Errorf("at first it waits %s", got)
 		}
@@ -171,8 +164,14 @@ func TestHold(t *testing.T) {
 		if got := tally.Hold(time.Now()); got != 6*time.Second {
 			t.Errorf("after 4 seconds it waits %s", got)
 		}
+		tally.Found(round, b, on(onMesh))
+		time.Sleep(time.Second)
+		tally.Found(round, b, on(onMesh)) // which is no news
+		if got := tally.Hold(time.Now()); got != 9*time.Second {
+			t.Errorf("a second after one became ready it waits %s", got)
+		}
 		tally.Found(round, a, on(onMesh))
-		tally.Said(round, tally.Complete(round, []readiness.Subscription{a}))
+		tally.Said(round, tally.Complete(round, []readiness.Subscription{a, b}, "9"))
 		if got := tally.Hold(time.Now()); got != 0 {
 			t.Errorf("after all were ready it waits %s", got)
 		}
