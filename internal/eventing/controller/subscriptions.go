@@ -121,7 +121,7 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 	at, wasFailing := time.Now(), failing(s)
 	want, later := statusOf(s, f, at), c.patience.left(s, f, c.ready.Claims(), at)
 	if !f.failed && saysReady(s) && want.Ready {
-		later = c.ready.Hold(at)
+		later = c.ready.Hold(r.NamespacedName, at)
 	}
 	on := "nats"
 	if f.known && !f.serving.Serving.Has(operatorv1alpha1.NATS) {

@@ -4,6 +4,7 @@
 package readiness
 
 import (
+	"hash/fnv"
 	"maps"
 	"slices"
 	"sync"
@@ -18,6 +19,10 @@ import (
 // holdFor is how long statuses wait for the next Subscription to become ready, until all are. What
 // they say meanwhile is true, of what served before.
 const holdFor = 10 * time.Second
+
+// spacing is the time between two statuses after that. Nobody waits for them, and the pods of a
+// switch start beside them.
+const spacing = 20 * time.Millisecond
 
 // Subscription is one as it was looked at. Another one of the same name has another UID.
 type Subscription struct {
@@ -49,7 +54,9 @@ type Tally struct {
 	found   map[types.NamespacedName]verdict
 	// left are those that are not ready, by backend; nil before all are known.
 	left map[operatorv1alpha1.BackendType]map[types.NamespacedName]bool
-	said backend.Versions
+	// said is what the operator was told, and toldAll when that was all.
+	said    backend.Versions
+	toldAll time.Time
 }
 
 // Begin begins a round, of which nothing is known, and returns its number.
@@ -162,7 +169,11 @@ func (t *Tally) Said(round int, complete backend.Versions) (news bool) {
 	}
 	held := !t.all()
 	t.said = complete
-	return held && t.all()
+	if held && t.all() {
+		t.toldAll = time.Now()
+		return true
+	}
+	return false
 }
 
 // Claims are what the operator was told in this round.
@@ -177,12 +188,17 @@ func (t *Tally) all() bool {
 	return !slices.ContainsFunc(t.serving, func(b operatorv1alpha1.BackendType) bool { return t.said[b] == "" })
 }
 
-// Hold is how long a status may wait that says no more than that a Subscription is ready.
-func (t *Tally) Hold(now time.Time) time.Duration {
+// Hold is how long the status of a Subscription waits that says no more than that it is ready.
+func (t *Tally) Hold(key types.NamespacedName, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.all() {
+	if !t.all() {
+		return max(0, holdFor-now.Sub(t.last))
+	}
+	if len(t.found) == 0 {
 		return 0
 	}
-	return max(0, holdFor-now.Sub(t.last))
+	turn := fnv.New32a()
+	_, _ = turn.Write([]byte(key.String())) // it never fails
+	return max(0, spacing*time.Duration(turn.Sum32()%uint32(len(t.found)))-now.Sub(t.toldAll))
 }

@@ -157,27 +157,33 @@ func TestHold(t *testing.T) {
 		a := sub("a")
 		b := sub("b")
 		tally.Expect(round, keys(a, b))
-		if got := tally.Hold(time.Now()); got != 10*time.Second {
+		if got := tally.Hold(a.NamespacedName, time.Now()); got != 10*time.Second {
 			t.Errorf("at first it waits %s", got)
 		}
 		time.Sleep(4 * time.Second)
-		if got := tally.Hold(time.Now()); got != 6*time.Second {
+		if got := tally.Hold(a.NamespacedName, time.Now()); got != 6*time.Second {
 			t.Errorf("after 4 seconds it waits %s", got)
 		}
 		tally.Found(round, b, on(onMesh))
 		time.Sleep(time.Second)
 		tally.Found(round, b, on(onMesh)) // which is no news
-		if got := tally.Hold(time.Now()); got != 9*time.Second {
+		if got := tally.Hold(a.NamespacedName, time.Now()); got != 9*time.Second {
 			t.Errorf("a second after one became ready it waits %s", got)
 		}
 		tally.Found(round, a, on(onMesh))
 		tally.Said(round, tally.Complete(round, []readiness.Subscription{a, b}, "9"))
-		if got := tally.Hold(time.Now()); got != 0 {
-			t.Errorf("after all were ready it waits %s", got)
+		for _, s := range []readiness.Subscription{a, b} {
+			if got := tally.Hold(s.NamespacedName, time.Now()); got > 20*time.Millisecond {
+				t.Errorf("after all were ready %s waits %s", s.Name, got)
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+		if first, second := tally.Hold(a.NamespacedName, time.Now()), tally.Hold(b.NamespacedName, time.Now()); first+second > 0 {
+			t.Errorf("in the end they wait %s and %s", first, second)
 		}
 		tally.Begin(backend.Set{onNATS})
 		time.Sleep(time.Minute)
-		if got := tally.Hold(time.Now()); got != 0 {
+		if got := tally.Hold(a.NamespacedName, time.Now()); got != 0 {
 			t.Errorf("after a minute it waits %s", got)
 		}
 	})
