@@ -46,14 +46,15 @@ var rank = map[string]int{
 	"cmd":      0,
 	"registry": 1, "check": 1,
 	"cli": 2, "jobs": 2, "jobmanager": 2, "verify": 2, "eventmap": 2, "diagnose": 2, "runbook": 2,
-	"inventory": 3, "migrationtest": 3, "present": 3, "statusline": 3,
-	"engine": 4, "eventservice": 4,
-	"migration": 5, "frame": 5, "tracing": 5,
-	"kyma": 6, "k8sutil": 6, "redact": 6, "version": 6, "wording": 6,
-	"natsutil": 6, "labelcap": 6, "exemplar": 6, "flowpage": 6,
-	"knative": 7, "k8sobject": 7,
+	"inventory": 3, "migrationtest": 3, "nextstep": 3,
+	"command": 4,
+	"engine":  5, "eventservice": 5,
+	"migration": 6, "frame": 6, "tracing": 6,
+	"kyma": 7, "k8sutil": 7, "redact": 7, "version": 7, "wording": 7,
+	"natsutil": 7, "labelcap": 7, "exemplar": 7, "flowpage": 7,
+	"knative": 8, "k8sobject": 8,
 	"eventing": 1, // it knows the event-service's server, and nothing of the migration
-	"api":      7,
+	"api":      8,
 }
 
 // room returns the room a package of the product is in, "" for any other
@@ -76,7 +77,7 @@ func room(importPath string) string {
 }
 
 // mechanics are the packages of internal/ that know nothing of Kyma.
-var mechanics = []string{"k8sutil", "natsutil", "redact", "wording"}
+var mechanics = []string{"command", "frame", "k8sutil", "natsutil", "redact", "wording"}
 
 // severalJobs are the commands that are more than one job's binary.
 var severalJobs = []string{"cmd/eventmesh-migrate", "cmd/event-service", "cmd/eventing-controller", "cmd/eventing-manager", "cmd/eventing-publisher-proxy", "cmd/kubectl-eventing"}
@@ -152,6 +153,18 @@ var rules = []rule{
 			}
 			return which(p.Deps, func(dep string) bool {
 				return strings.HasPrefix(dep, module+"/") && !strings.HasPrefix(dep, module+"/pkg/") && !slices.Contains(mechanics, room(dep))
+			})
+		},
+	},
+	{
+		name:   "OnlyCommandsHaveATerminal",
+		reason: "who imports the engine for a controller or an installer prints nothing: what reads flags and draws on a terminal is not in that program",
+		breaks: func(p *goPackage) []string {
+			if !strings.HasPrefix(p.ImportPath, module+"/pkg/") || room(p.ImportPath) == "command" {
+				return nil
+			}
+			return which(p.Deps, func(dep string) bool {
+				return room(dep) == "command" || room(dep) == "frame" || strings.HasPrefix(dep, "github.com/spf13/")
 			})
 		},
 	},
@@ -243,7 +256,7 @@ var rules = []rule{
 		name:   "OnlyTheFrameHasFlagsAndSignals",
 		reason: "whoever works must not ask how the process was called: tests, and another command, call it as well",
 		breaks: func(p *goPackage) []string {
-			if r := room(p.ImportPath); r == "cli" || r == "frame" || r == "cmd" {
+			if r := room(p.ImportPath); r == "command" || r == "frame" || r == "cmd" {
 				return nil
 			}
 			return which(p.Imports, func(imported string) bool {
@@ -255,7 +268,7 @@ var rules = []rule{
 		name:   "OnlyTheFrameHasTheEnvironment",
 		reason: "a variable that is read somewhere deep is a setting that no help and no validation knows",
 		breaks: func(p *goPackage) []string {
-			if r := room(p.ImportPath); r == "cli" || r == "frame" || r == "cmd" {
+			if r := room(p.ImportPath); r == "command" || r == "frame" || r == "cmd" {
 				return nil
 			}
 			return which(p.Uses, func(name string) bool {
@@ -584,11 +597,15 @@ func TestRulesCatch(t *testing.T) {
 		{reason: "the suite for others as it should be", pkg: in("pkg/migrationtest", []string{"testing", "pkg/engine", "pkg/migration", "internal/k8sutil", "k8s.io/client-go/dynamic"}, nil)},
 		{reason: "a room nobody knows", pkg: in("internal/helpers", nil, nil), want: []string{"EveryRoomHasItsPlace"}},
 		{reason: "the engine knows a job", pkg: in("pkg/engine", []string{"internal/migration/jobs/httpsource"}, nil), want: []string{"ImportsPointDown", "PackagesForOthersKnowNoKyma", "TheProductsDoNotKnowEachOther"}},
+		{reason: "the engine prints", pkg: in("pkg/engine", []string{"internal/frame"}, nil), want: []string{"OnlyCommandsHaveATerminal"}},
+		{reason: "what a job says has flags", pkg: in("pkg/migration", []string{"github.com/spf13/pflag"}, nil), want: []string{"OnlyCommandsHaveATerminal", "OnlyTheFrameHasFlagsAndSignals"}},
+		{reason: "the commands of an importer know Kyma", pkg: in("pkg/command", []string{"internal/migration/kyma"}, nil), want: []string{"PackagesForOthersKnowNoKyma", "TheProductsDoNotKnowEachOther"}},
+		{reason: "the commands of an importer as they should be", pkg: in("pkg/command", []string{"internal/command", "internal/frame", "pkg/migration", "github.com/spf13/cobra"}, []string{"os.Args"})},
 		{reason: "the engine knows Kyma", pkg: in("pkg/engine", []string{"internal/migration/kyma"}, nil), want: []string{"PackagesForOthersKnowNoKyma", "TheProductsDoNotKnowEachOther"}},
 		{reason: "what a job says knows the engine", pkg: in("pkg/migration", []string{"pkg/engine"}, nil), want: []string{"ImportsPointDown"}},
 		{reason: "a job knows the engine", pkg: in("internal/migration/jobs/trigger", []string{"pkg/migration", "pkg/engine"}, nil), want: []string{"JobsDecideOnly"}},
 		{reason: "a job knows the frame", pkg: in("internal/migration/jobs/trigger", []string{"internal/migration/cli"}, nil), want: []string{"ImportsPointDown"}},
-		{reason: "the frame knows a job", pkg: in("internal/migration/cli", []string{"internal/migration/jobs/trigger"}, nil), want: []string{"ImportsPointDown"}},
+		{reason: "the frame knows a job", pkg: in("internal/command", []string{"internal/migration/jobs/trigger"}, nil), want: []string{"ImportsPointDown", "TheProductsDoNotKnowEachOther"}},
 		{reason: "the map knows the checks", pkg: in("internal/migration/eventmap", []string{"internal/migration/verify"}, nil), want: []string{"ImportsPointDown"}},
 		{reason: "the inventory knows the checks", pkg: in("internal/migration/inventory", []string{"internal/migration/verify"}, nil), want: []string{"ImportsPointDown"}},
 		{reason: "the checks as they should be", pkg: in("internal/migration/verify", []string{"internal/migration/inventory", "pkg/engine", "internal/migration/kyma"}, nil)},
@@ -618,11 +635,11 @@ func TestRulesCatch(t *testing.T) {
 		{reason: "a job manager for everybody knows Kyma", pkg: in("pkg/jobmanager", []string{"pkg/engine", "internal/migration/kyma"}, nil), want: []string{"PackagesForOthersKnowNoKyma", "TheProductsDoNotKnowEachOther"}},
 		{reason: "a job manager for everybody", pkg: in("pkg/jobmanager", []string{"pkg/engine"}, nil)},
 		{reason: "mechanics know facts", pkg: in("internal/k8sutil", []string{"internal/migration/kyma"}, nil), want: []string{"ImportsPointDown", "TheProductsDoNotKnowEachOther", "MechanicsKnowNothingOfOurs"}},
-		{reason: "the engine has flags", pkg: in("pkg/engine", []string{"github.com/spf13/pflag"}, nil), want: []string{"OnlyTheFrameHasFlagsAndSignals"}},
+		{reason: "the engine has flags", pkg: in("pkg/engine", []string{"github.com/spf13/pflag"}, nil), want: []string{"OnlyCommandsHaveATerminal", "OnlyTheFrameHasFlagsAndSignals"}},
 		{reason: "the engine listens to signals", pkg: in("pkg/engine", []string{"os/signal"}, nil), want: []string{"OnlyTheFrameHasFlagsAndSignals"}},
 		{reason: "a job reads the environment", pkg: in("internal/migration/jobs/trigger", nil, []string{"os.Getenv"}), want: []string{"OnlyTheFrameHasTheEnvironment"}},
 		{reason: "the engine exits", pkg: in("pkg/engine", nil, []string{"os.Exit"}), want: []string{"OnlyMainExits"}},
-		{reason: "the frame exits", pkg: in("internal/migration/cli", nil, []string{"log.Fatalf"}), want: []string{"OnlyMainExits"}},
+		{reason: "the frame exits", pkg: in("internal/command", nil, []string{"log.Fatalf"}), want: []string{"OnlyMainExits"}},
 		{reason: "main knows two jobs", pkg: in("cmd/trigger-sync", []string{"internal/migration/cli", "internal/migration/jobs/a", "internal/migration/jobs/b"}, nil), want: []string{"AJobsCommandIsTheFrameAndTheJob"}},
 		{reason: "main knows the engine", pkg: in("cmd/trigger-sync", []string{"internal/migration/cli", "pkg/engine"}, nil), want: []string{"AJobsCommandIsTheFrameAndTheJob"}},
 		{reason: "a stand-in in the product", pkg: in("internal/migration/cli", []string{"test/standin"}, nil), want: []string{"TheProductNeedsNoTest"}},
@@ -631,7 +648,8 @@ func TestRulesCatch(t *testing.T) {
 		{reason: "the event-service's command knows the frame", pkg: in("cmd/event-service", []string{"internal/eventservice", "internal/migration/cli"}, nil), want: []string{"TheEventServiceIsAServerAndNothingElse"}},
 		{reason: "the event-service as it should be", pkg: in("cmd/event-service", []string{"flag", "os/signal", "internal/eventservice"}, []string{"os.Args", "os.Exit"})},
 		{reason: "a main as it should be", pkg: in("cmd/trigger-sync", []string{"os", "internal/migration/cli", "internal/migration/jobs/trigger"}, []string{"os.Exit"})},
-		{reason: "the frame as it should be", pkg: in("internal/migration/cli", []string{"os/signal", "github.com/spf13/cobra", "pkg/engine"}, []string{"os.Args"})},
+		{reason: "the frame as it should be", pkg: in("internal/command", []string{"os/signal", "github.com/spf13/cobra", "pkg/engine"}, []string{"os.Args"})},
+		{reason: "the names of the migration read flags", pkg: in("internal/migration/cli", []string{"internal/command", "internal/migration/nextstep", "github.com/spf13/pflag"}, nil), want: []string{"OnlyTheFrameHasFlagsAndSignals"}},
 		{reason: "the engine as it should be", pkg: in("pkg/engine", []string{"internal/k8sutil", "pkg/migration", "pkg/engine/internal/journal", "k8s.io/client-go/dynamic"}, nil)},
 	} {
 		var got []string

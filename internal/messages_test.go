@@ -151,7 +151,7 @@ func told(file string) bool {
 	if !product(file) || strings.HasPrefix(file, "test/") || strings.HasPrefix(file, "pkg/migrationtest/") {
 		return false
 	}
-	for _, dir := range []string{"cmd/", "internal/migration/jobs/", "internal/migration/check/", "internal/migration/cli/", "internal/migration/verify/", "internal/migration/present/", "internal/migration/kyma/", "internal/migration/registry/", "pkg/"} {
+	for _, dir := range []string{"cmd/", "internal/migration/jobs/", "internal/migration/check/", "internal/command/", "internal/migration/cli/", "internal/migration/verify/", "internal/migration/nextstep/", "internal/migration/kyma/", "internal/migration/registry/", "pkg/"} {
 		if strings.HasPrefix(file, dir) {
 			return true
 		}

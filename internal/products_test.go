@@ -30,6 +30,7 @@ const (
 // of a directory.
 var owners = map[string]string{
 	"pkg":                            libraryProduct,
+	"internal/command":               libraryProduct,
 	"docs/library":                   libraryProduct,
 	"examples":                       libraryProduct,
 	"test/model":                     libraryProduct,

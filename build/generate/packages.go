@@ -22,7 +22,7 @@ var packageParts = []struct {
 	directories  []string
 }{
 	{"The migration", "From the Event Bus of Kyma 1.10 to the event mesh of Kyma 1.12.", []string{"cmd", "internal/migration", "docs"}},
-	{"The library", "For those who write a migration of their own. It knows nothing of Kyma.", []string{"pkg", "examples"}},
+	{"The library", "For those who write a migration of their own. It knows nothing of Kyma.", []string{"pkg", "internal/command", "examples"}},
 	{"Eventing", "The operator, and the programs that it runs.", []string{
 		"api", "internal/eventing", "charts", "cmd/eventing-controller", "cmd/eventing-manager", "cmd/eventing-publisher-proxy", "cmd/internal/nats-server",
 	}},

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/kyma-project/eventmesh-migration/internal/command"
 	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/registry"
 	"github.com/kyma-project/eventmesh-migration/internal/version"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
@@ -30,7 +30,7 @@ const plugin = "kubectl-eventmesh_migrate"
 
 // app is one execution of the program.
 type app struct {
-	*cli.Tool
+	*command.Tool
 	in   io.Reader
 	jobs []jobmanager.Registration
 	// name is what a person has typed.
@@ -62,7 +62,7 @@ func execute(name string, streams cli.IO, in io.Reader) int {
 	for i, job := range jobs {
 		engine[i] = job.Job
 	}
-	a.Tool = cli.NewTool(program, streams, engine...)
+	a.Tool = cli.NewTool(streams, engine...)
 	root := a.root()
 	root.SetArgs(append([]string{}, streams.Args...))
 	frame.PlainDescriptions(root, streams.Args)
@@ -91,7 +91,7 @@ Check the cluster, show the plan, run it, then verify the result:
   {name} verify
 
 Exit codes ({name} explain exit-N says what to do at each). Of several jobs, the worst:
-` + cli.ExitCodes(),
+` + cli.Program().ExitCodes(),
 		// A plugin is called by two words.
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: a.name},
 	}
@@ -143,7 +143,7 @@ func (a *app) namespaceFlags(cmd *cobra.Command) {
 
 // connect returns the way to the cluster; looking only, without the lines that say
 // what was done.
-func (a *app) connect(looks bool) (*cli.Connection, error) {
+func (a *app) connect(looks bool) (*command.Connection, error) {
 	c, err := a.Connect()
 	if err == nil && looks {
 		c.Quiet()
@@ -151,23 +151,23 @@ func (a *app) connect(looks bool) (*cli.Connection, error) {
 	return c, err
 }
 
-func (a *app) manager(c *cli.Connection, progress jobmanager.Progress) (*jobmanager.Manager, error) {
+func (a *app) manager(c *command.Connection, progress jobmanager.Progress) (*jobmanager.Manager, error) {
 	return jobmanager.New(jobmanager.Options{
 		Engine: jobmanager.ForCluster(c.Config), Migration: c.Options, Log: c.Log, Progress: progress,
 	}, registry.Components(), a.jobs...)
 }
 
-func (a *app) engine(c *cli.Connection) (*engine.Engine, error) {
+func (a *app) engine(c *command.Connection) (*engine.Engine, error) {
 	e, err := engine.New(c.Config, c.Options)
 	if err != nil {
-		return nil, cli.Usage(fmt.Sprintf("cannot use the configuration of %s (%s): %v", c.Config.Host, c.Source, err))
+		return nil, frame.Usage(fmt.Sprintf("cannot use the configuration of %s (%s): %v", c.Config.Host, c.Source, err))
 	}
 	return e, nil
 }
 
 // look does something that only reads, within --timeout. What fails is told on
 // stderr. If the cluster could not be read, the exit code is 7.
-func (a *app) look(c *cli.Connection, work func(context.Context) error) error {
+func (a *app) look(c *command.Connection, work func(context.Context) error) error {
 	var failed error
 	code, err := c.Supervise(false, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, a.Timeout())
@@ -187,7 +187,7 @@ func (a *app) look(c *cli.Connection, work func(context.Context) error) error {
 		a.tell(err)
 		a.code = code
 	case errors.As(failed, &usage):
-		return cli.Usage(failed.Error())
+		return frame.Usage(failed.Error())
 	case errors.As(failed, &signal):
 		a.tell(failed)
 		a.code = migration.ExitSignal + int(signal.Signal)
@@ -208,14 +208,14 @@ func tellPermissions(a *app, failed error) {
 	if k8sutil.RefusalOf(failed).Kind != k8sutil.NoPermission {
 		return
 	}
-	caller := present.Caller{Program: a.name}
+	caller := cli.Caller(a.name)
 	caller.Cluster, caller.Work = a.Given()
 	fmt.Fprintf(a.Stderr, "This account lacks a permission. To see all that are missing:\n  %s\nThe Role for an administrator to apply:\n  %s\n",
 		caller.Complete(program+" check"), caller.Complete(program+" check --role"))
 }
 
 // inspect connects, and looks with an engine.
-func (a *app) inspect(work func(context.Context, *cli.Connection, *engine.Engine) error) error {
+func (a *app) inspect(work func(context.Context, *command.Connection, *engine.Engine) error) error {
 	c, err := a.connect(true)
 	if err != nil {
 		return err
@@ -311,7 +311,7 @@ prints its own report. A link to this program with the name of a job does the sa
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "--help" || args[0] == "-h" {
 				if len(args) == 0 {
-					return cli.Usage("name a job (valid: " + strings.Join(jobNames(a.jobs), ", ") + ")")
+					return frame.Usage("name a job (valid: " + strings.Join(jobNames(a.jobs), ", ") + ")")
 				}
 				return cmd.Help()
 			}
@@ -334,7 +334,7 @@ func unknownJob(a *app, name string) error {
 	if near := frame.Similar(name, valid); len(near) > 0 {
 		meant = "; did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return cli.Usage(fmt.Sprintf("unknown job %q%s (valid: %s)", name, meant, strings.Join(valid, ", ")))
+	return frame.Usage(fmt.Sprintf("unknown job %q%s (valid: %s)", name, meant, strings.Join(valid, ", ")))
 }
 
 func jobNames(jobs []jobmanager.Registration) []string {

@@ -19,9 +19,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
+	"github.com/kyma-project/eventmesh-migration/internal/command"
+	"github.com/kyma-project/eventmesh-migration/internal/command/statusline"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/registry"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/statusline"
 	"github.com/kyma-project/eventmesh-migration/internal/version"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -412,7 +413,7 @@ func TestProgress(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out bytes.Buffer
 				line := statusline.New(&out, true)
-				p := progressOf(&cli.Connection{Status: line})
+				p := progressOf(&command.Connection{Status: line})
 				for _, state := range tc.states {
 					p.Job(jobmanager.Before("core"), "a", state)
 				}
@@ -427,7 +428,7 @@ func TestProgress(t *testing.T) {
 			})
 		})
 	}
-	if progressOf(&cli.Connection{Status: statusline.New(io.Discard, false)}) != nil {
+	if progressOf(&command.Connection{Status: statusline.New(io.Discard, false)}) != nil {
 		t.Error("there is progress although nobody can see it")
 	}
 }
@@ -435,7 +436,7 @@ func TestProgress(t *testing.T) {
 // TestFilesAppearWhenTheyAreComplete: a file of this name is a whole one.
 func TestFilesAppearWhenTheyAreComplete(t *testing.T) {
 	var out, stderr bytes.Buffer
-	a := &app{Tool: cli.NewTool(program, cli.IO{Stdout: &out, Stderr: &stderr, Env: func(string) string { return "" }})}
+	a := &app{Tool: cli.NewTool(cli.IO{Stdout: &out, Stderr: &stderr, Env: func(string) string { return "" }})}
 	name := filepath.Join(t.TempDir(), "map.html")
 	if err := a.toFile(name, func(io.Writer) error { return os.ErrDeadlineExceeded }); err == nil {
 		t.Error("no error")

@@ -12,11 +12,12 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/discovery"
 
+	"github.com/kyma-project/eventmesh-migration/internal/command"
+	"github.com/kyma-project/eventmesh-migration/internal/command/present"
 	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/check"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/nextstep"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/registry"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
@@ -34,7 +35,7 @@ nothing. What this account may not read is named, and the rest is checked.
 Exit code 0: a run can begin. 6: there are errors. 7: the cluster could not be read.`,
 		Example: "  {name} check\n  {name} check -o wide\n  {name} check --role > role.yaml",
 		RunE: func(*cobra.Command, []string) error {
-			return a.inspect(func(ctx context.Context, c *cli.Connection, e *engine.Engine) error {
+			return a.inspect(func(ctx context.Context, c *command.Connection, e *engine.Engine) error {
 				if role {
 					return writeRole(ctx, a, c, e)
 				}
@@ -66,7 +67,7 @@ Exit code 0: a run can begin. 6: there are errors. 7: the cluster could not be r
 
 // writeRole prints what the account needs on this cluster, and the state namespace, which a Role
 // needs.
-func writeRole(ctx context.Context, a *app, c *cli.Connection, e *engine.Engine) error {
+func writeRole(ctx context.Context, a *app, c *command.Connection, e *engine.Engine) error {
 	rows, err := check.NeededHere(ctx, e, a.jobs, c.Options.StateNamespace)
 	if err != nil {
 		return err
@@ -114,7 +115,7 @@ func objects(r *check.Result) []string {
 	return names
 }
 
-func kubernetesVersion(c *cli.Connection) (string, error) {
+func kubernetesVersion(c *command.Connection) (string, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(c.Config)
 	if err != nil {
 		return "", err
@@ -126,7 +127,7 @@ func kubernetesVersion(c *cli.Connection) (string, error) {
 	return version.GitVersion, nil
 }
 
-func writeCheck(a *app, c *cli.Connection, r *check.Result) error {
+func writeCheck(a *app, c *command.Connection, r *check.Result) error {
 	switch a.output {
 	case formJSON, formYAML:
 		return a.print(r)
@@ -156,7 +157,7 @@ func writeCheck(a *app, c *cli.Connection, r *check.Result) error {
 
 // checked is the result of check for people.
 func (t text) checked(r *check.Result) string {
-	state := present.State{Caller: t.caller, Command: "check", ExitCode: t.code, Findings: present.Of(r.Findings)}
+	state := nextstep.State{Caller: t.caller, Command: "check", ExitCode: t.code, Findings: present.Of(r.Findings)}
 	head := []string{
 		fmt.Sprintf("Check of %s: %s Nothing was written.", t.cluster, totals(state.Findings)),
 		"  User         " + r.User,

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/eventmesh-migration/internal/command"
 	"github.com/kyma-project/eventmesh-migration/internal/frame"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/registry"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
@@ -229,7 +229,7 @@ that come after it do not run.`,
 }
 
 // work is run, plan, or an undo of several jobs.
-func (a *app) work(c *cli.Connection, command string, s jobmanager.Selection) error {
+func (a *app) work(c *command.Connection, command string, s jobmanager.Selection) error {
 	c.Options.OnlyNamespace = a.namespace
 	m, err := a.manager(c, progressOf(c))
 	if err != nil {
@@ -257,7 +257,7 @@ func (a *app) work(c *cli.Connection, command string, s jobmanager.Selection) er
 		a.code = code
 		return nil
 	case errors.As(failed, &usage):
-		return cli.Usage(usage.Problem)
+		return frame.Usage(usage.Problem)
 	case report == nil:
 		return unreached(a, failed)
 	case failed != nil && (a.structured() || a.output == formName):
@@ -285,7 +285,7 @@ func (a *app) work(c *cli.Connection, command string, s jobmanager.Selection) er
 
 // limitExists refuses to limit jobs to a namespace that does not exist: they would have nothing to
 // do.
-func limitExists(ctx context.Context, a *app, c *cli.Connection) error {
+func limitExists(ctx context.Context, a *app, c *command.Connection) error {
 	if a.namespace == "" {
 		return nil
 	}
@@ -334,7 +334,7 @@ func unconfirmed(a *app, names []string) string {
 
 // announced names the cluster and the user, as the API server knows it; false if the server
 // cannot be reached, which is told.
-func announced(a *app, c *cli.Connection) bool {
+func announced(a *app, c *command.Connection) bool {
 	if err := c.Reach(context.Background()); err != nil {
 		_ = unreached(a, err) // it is told, and the exit code is set
 		return false
@@ -401,7 +401,7 @@ type status struct {
 	AccountsLeft *verify.AccountsLeft `json:"accountsLeft,omitempty"`
 }
 
-func (a *app) statusOf(c *cli.Connection, kept *engine.State, left *verify.AccountsLeft) status {
+func (a *app) statusOf(c *command.Connection, kept *engine.State, left *verify.AccountsLeft) status {
 	s := status{place: placeOf(c), Jobs: []jobStatus{}, Journals: kept.Journals, Lock: kept.Lock, AccountsLeft: left}
 	if s.Journals == nil {
 		s.Journals = []engine.StoredJournal{}
@@ -436,7 +436,7 @@ func statusCommand(a *app) *cobra.Command {
 		Long:    "Show the content of the state namespace. It has the last report of each job, interrupted\nruns, the holder of the lock, and deferred work with its reason. It also shows accounts that\nhooks left in the cluster, if you may list them. It only reads. To see whether a job is\nneeded now, use \"jobs\". -o name lists the jobs that have run.",
 		Example: "  {name} status\n  {name} status -o wide\n  {name} status -o json",
 		RunE: func(*cobra.Command, []string) error {
-			return a.inspect(func(ctx context.Context, c *cli.Connection, e *engine.Engine) error {
+			return a.inspect(func(ctx context.Context, c *command.Connection, e *engine.Engine) error {
 				kept, err := e.State(ctx)
 				if err != nil {
 					return err
@@ -453,7 +453,7 @@ func statusCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) writeStatus(c *cli.Connection, s status) error {
+func (a *app) writeStatus(c *command.Connection, s status) error {
 	if a.structured() {
 		return a.print(s)
 	}

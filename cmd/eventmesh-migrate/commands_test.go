@@ -31,7 +31,7 @@ func tree() *cobra.Command {
 	for i, job := range a.jobs {
 		jobs[i] = job.Job
 	}
-	a.Tool = cli.NewTool(program, cli.IO{Stdout: os.Stdout, Stderr: os.Stderr, Env: func(string) string { return "" }}, jobs...)
+	a.Tool = cli.NewTool(cli.IO{Stdout: os.Stdout, Stderr: os.Stderr, Env: func(string) string { return "" }}, jobs...)
 	return a.root()
 }
 
@@ -218,14 +218,14 @@ func TestDocsUseOneProgram(t *testing.T) {
 	}
 }
 
-// TestPrintedCommandsCanBePasted: the commands of the reports that internal/migration/present has
+// TestPrintedCommandsCanBePasted: the commands of the reports that internal/migration/nextstep has
 // as examples, and of every finding of verify, of the jobs and of the engine.
 func TestPrintedCommandsCanBePasted(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash")
 	}
 	commands := map[string]string{}
-	files, err := filepath.Glob("../../internal/migration/present/testdata/*.golden")
+	files, err := filepath.Glob("../../internal/migration/nextstep/testdata/*.golden")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no examples: %v", err)
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/eventmesh-migration/internal/command"
 	"github.com/kyma-project/eventmesh-migration/internal/frame"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/diagnose"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/eventmap"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/inventory"
@@ -65,7 +65,7 @@ not be collected. -o name prints the name of the file.`,
 
 // writeArchived tells where the archive is, and what is missing in it. stderr has the file
 // already.
-func (a *app) writeArchived(c *cli.Connection, file string, missing []string) error {
+func (a *app) writeArchived(c *command.Connection, file string, missing []string) error {
 	switch {
 	case a.structured():
 		return a.print(struct {
@@ -86,7 +86,7 @@ func (a *app) writeArchived(c *cli.Connection, file string, missing []string) er
 
 // archive collects what it can read. What cannot be read is noted in the archive:
 // the rest is still useful.
-func (a *app) archive(ctx context.Context, c *cli.Connection, to *diagnose.Archive) error {
+func (a *app) archive(ctx context.Context, c *command.Connection, to *diagnose.Archive) error {
 	e, err := a.engine(c)
 	if err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/frame/manual"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/runbook"
 )
 
@@ -73,5 +72,5 @@ func unknownID(a *app, id string) error {
 	for _, e := range runbook.Entries() {
 		ids = append(ids, e.ID)
 	}
-	return cli.Usage(manual.Unknown(id, ids, a.name))
+	return frame.Usage(manual.Unknown(id, ids, a.name))
 }

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/eventmesh-migration/internal/command"
 	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/knative"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/eventmap"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/inventory"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
@@ -34,7 +34,7 @@ With --file, the end of the file's name chooses the form: .html, .md or .mmd
 (Mermaid), .json, .yaml. -o overrides it. -o name lists the Subscriptions and Triggers.`,
 		Example: "  {name} map\n  {name} map -n shop -o mermaid\n  {name} map --file events.html",
 		RunE: func(*cobra.Command, []string) error {
-			return a.inspect(func(ctx context.Context, c *cli.Connection, e *engine.Engine) error {
+			return a.inspect(func(ctx context.Context, c *command.Connection, e *engine.Engine) error {
 				in, err := inventory.Read(ctx, e.Cluster(), c.Options.ExcludeNamespaces)
 				if err != nil {
 					return err
@@ -85,7 +85,7 @@ func refuseExisting(name string, force bool) []string {
 	return []string{"--file " + name + ": the file exists, use --force to overwrite it"}
 }
 
-func (a *app) writeMap(w io.Writer, m *eventmap.Map, c *cli.Connection, file string) error {
+func (a *app) writeMap(w io.Writer, m *eventmap.Map, c *command.Connection, file string) error {
 	switch a.output {
 	case "mermaid":
 		if strings.ToLower(filepath.Ext(file)) != ".md" {

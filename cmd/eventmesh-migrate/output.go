@@ -6,9 +6,10 @@ import (
 	"io"
 	"strings"
 
+	"github.com/kyma-project/eventmesh-migration/internal/command"
+	"github.com/kyma-project/eventmesh-migration/internal/command/present"
 	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -28,7 +29,7 @@ type place struct {
 	Context string `json:"context,omitempty"`
 }
 
-func placeOf(c *cli.Connection) place { return place{Server: c.Config.Host, Context: c.Context} }
+func placeOf(c *command.Connection) place { return place{Server: c.Config.Host, Context: c.Context} }
 
 func (a *app) structured() bool { return frame.Structured(a.output) }
 
@@ -59,7 +60,7 @@ func secondsOf(s float64) string {
 }
 
 // writeRun tells people how several jobs ended.
-func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report, s jobmanager.Selection) error {
+func (a *app) writeRun(c *command.Connection, r *jobmanager.Report, s jobmanager.Selection) error {
 	if a.structured() {
 		return a.print(r)
 	}
@@ -89,14 +90,14 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report, s jobmanager.Sel
 	for i := range r.Jobs {
 		if j := &r.Jobs[i]; j.Report != nil {
 			fmt.Fprintln(a.Stdout)
-			if err := cli.WriteWide(a.Stdout, j.Report); err != nil {
+			if err := cli.Program().WriteWide(a.Stdout, j.Report); err != nil {
 				return err
 			}
 		}
 	}
 	fmt.Fprintf(a.Stdout, "\n%s. %s in all: %s checking, %s running; %s, %s.\n", r.Message, secondsOf(r.Seconds), secondsOf(r.NeededSeconds), secondsOf(r.RunSeconds), migration.Count(int(r.Requests.Reads), "read"), migration.Count(int(r.Requests.Writes), "write"))
 	if r.ExitCode != migration.ExitOK {
-		fmt.Fprintln(a.Stdout, strings.Join(cli.ExitLines(r.ExitCode), "\n"))
+		fmt.Fprintln(a.Stdout, strings.Join(cli.Program().ExitLines(r.ExitCode), "\n"))
 	}
 	return nil
 }

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/statusline"
+	"github.com/kyma-project/eventmesh-migration/internal/command"
+	"github.com/kyma-project/eventmesh-migration/internal/command/statusline"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 )
@@ -11,7 +11,7 @@ import (
 type progress struct{ line *statusline.Line }
 
 // progressOf is nil if the status line is not shown.
-func progressOf(c *cli.Connection) jobmanager.Progress {
+func progressOf(c *command.Connection) jobmanager.Progress {
 	if !c.Status.Live() {
 		return nil
 	}

@@ -5,9 +5,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kyma-project/eventmesh-migration/internal/command"
+	"github.com/kyma-project/eventmesh-migration/internal/command/present"
 	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/nextstep"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -27,8 +29,8 @@ type text struct {
 }
 
 // textOf is for what the command prints; c may be nil.
-func textOf(a *app, c *cli.Connection) text {
-	t := text{caller: present.Caller{Program: a.name}, namespace: a.namespace, width: a.Width(), uncut: a.output == formWide || !a.IsTerminal(a.Stdout), code: a.code}
+func textOf(a *app, c *command.Connection) text {
+	t := text{caller: cli.Caller(a.name), namespace: a.namespace, width: a.Width(), uncut: a.output == formWide || !a.IsTerminal(a.Stdout), code: a.code}
 	t.caller.Cluster, t.caller.Work = a.Given()
 	if c != nil {
 		t.cluster = c.Cluster()
@@ -38,8 +40,8 @@ func textOf(a *app, c *cli.Connection) text {
 
 const full = "add -o wide or -o json"
 
-func (t text) options(state present.State) present.Options {
-	return present.Options{Width: t.width, Full: full, Caller: t.caller, Next: present.Next(state)}
+func (t text) options(state nextstep.State) present.Options {
+	return present.Options{Width: t.width, Full: full, Caller: t.caller, Next: nextstep.After(state)}
 }
 
 // heading names the cluster above what a command has read of it.
@@ -49,7 +51,7 @@ func (t text) heading() string {
 
 // run is the report of a run or a plan for people.
 func (t text) run(r *jobmanager.Report, s jobmanager.Selection) string {
-	state := present.State{Caller: t.caller, Command: r.Command, Components: s.Components, Jobs: s.Jobs, Namespace: r.Namespace, ExitCode: r.ExitCode}
+	state := nextstep.State{Caller: t.caller, Command: r.Command, Components: s.Components, Jobs: s.Jobs, Namespace: r.Namespace, ExitCode: r.ExitCode}
 	for _, phase := range s.Phases {
 		state.Phases = append(state.Phases, string(phase))
 	}
@@ -90,7 +92,7 @@ func (t text) run(r *jobmanager.Report, s jobmanager.Selection) string {
 		told.Title = fmt.Sprintf("Run on %s: %s, in %s", t.cluster, r.Message, secondsOf(r.Seconds))
 	}
 	if r.ExitCode != migration.ExitOK {
-		told.Last = cli.ExitLines(r.ExitCode)
+		told.Last = cli.Program().ExitLines(r.ExitCode)
 	}
 	return present.Text(told, t.options(state))
 }
@@ -106,7 +108,7 @@ func totals(found []present.Finding) string {
 
 // verified is the result of verify for people.
 func (t text) verified(found []verify.Finding) string {
-	state := present.State{Caller: t.caller, Command: "verify", Namespace: t.namespace, ExitCode: t.code}
+	state := nextstep.State{Caller: t.caller, Command: "verify", Namespace: t.namespace, ExitCode: t.code}
 	for _, d := range found {
 		state.Findings = append(state.Findings, present.Finding{Severity: d.Severity, ID: d.ID, Object: d.Object, Problem: d.Problem, Command: d.Command, Note: d.Note})
 	}
@@ -141,8 +143,8 @@ func (t text) statusNext(s status) string {
 	return present.NextText(t.options(t.state(s)))
 }
 
-func (t text) state(s status) present.State {
-	state := present.State{Caller: t.caller, Command: "status"}
+func (t text) state(s status) nextstep.State {
+	state := nextstep.State{Caller: t.caller, Command: "status"}
 	for _, j := range s.Jobs {
 		state.Reported = state.Reported || j.Result != ""
 		state.Findings = append(state.Findings, present.Of(j.Errors)...)

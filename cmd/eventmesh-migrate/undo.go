@@ -12,9 +12,11 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/kyma-project/eventmesh-migration/internal/command"
+	"github.com/kyma-project/eventmesh-migration/internal/command/present"
 	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/nextstep"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -47,13 +49,13 @@ belongs to both phases, it is one run for each phase.`,
 			selected := slices.ContainsFunc([]string{"component", "phase", "job"}, cmd.Flags().Changed)
 			switch {
 			case plan && yes:
-				return cli.Usage("--plan asks nothing and undoes nothing: give --plan or --yes, not both")
+				return frame.Usage("--plan asks nothing and undoes nothing: give --plan or --yes, not both")
 			case len(args) == 0 && !selected:
-				return cli.Usage("name a job (valid: " + strings.Join(jobNames(a.jobs), ", ") + "), or select jobs by --phase or --job")
+				return frame.Usage("name a job (valid: " + strings.Join(jobNames(a.jobs), ", ") + "), or select jobs by --phase or --job")
 			case len(args) > 0 && selected:
-				return cli.Usage("name a job, or select jobs by flags, not both")
+				return frame.Usage("name a job, or select jobs by flags, not both")
 			case len(args) > 1:
-				return cli.Usage("name one job at a time. To undo several in the right order, use --job=" + strings.Join(args, ","))
+				return frame.Usage("name one job at a time. To undo several in the right order, use --job=" + strings.Join(args, ","))
 			case len(args) == 1 && !slices.Contains(jobNames(a.jobs), args[0]):
 				return unknownJob(a, args[0])
 			}
@@ -74,7 +76,7 @@ belongs to both phases, it is one run for each phase.`,
 					return err
 				}
 				if jobs, err = m.UndoOrder(*s); err != nil {
-					return cli.Usage(err.Error())
+					return frame.Usage(err.Error())
 				}
 			}
 			if !plan && !yes {
@@ -118,7 +120,7 @@ belongs to both phases, it is one run for each phase.`,
 				a.code = broken.Code
 				return nil
 			case failed != nil:
-				return cli.Usage(failed.Error())
+				return frame.Usage(failed.Error())
 			}
 			a.code = report.ExitCode()
 			report.Server, report.Context = c.Config.Host, c.Context
@@ -126,12 +128,12 @@ belongs to both phases, it is one run for each phase.`,
 			case formJSON, formYAML:
 				return a.print(report)
 			case formWide:
-				return cli.WriteWide(a.Stdout, report)
+				return cli.Program().WriteWide(a.Stdout, report)
 			case formName:
 				return frame.WriteNames(a.Stdout, present.Changed(report))
 			default:
 				text := textOf(a, c)
-				_, err := fmt.Fprint(a.Stdout, painter(c.Color)(cli.Text(report, text.cluster, text.options(present.StateOfJob(report, text.caller)))))
+				_, err := fmt.Fprint(a.Stdout, painter(c.Color)(cli.Program().Text(report, text.cluster, text.options(nextstep.OfJob(report, text.caller)))))
 				return err
 			}
 		},
@@ -145,7 +147,7 @@ belongs to both phases, it is one run for each phase.`,
 
 // undoPlans says what undoing the newest run of each job would do. A job that is named again would
 // undo the run before, which is not looked at.
-func undoPlans(a *app, c *cli.Connection, jobs []string) ([]*engine.UndoPlan, error) {
+func undoPlans(a *app, c *command.Connection, jobs []string) ([]*engine.UndoPlan, error) {
 	e, err := a.engine(c)
 	if err != nil {
 		return nil, err
@@ -233,7 +235,7 @@ func inKinds(changes []migration.ChangeReport) string {
 	}
 }
 
-func writeUndoPlans(a *app, c *cli.Connection, plans []*engine.UndoPlan) error {
+func writeUndoPlans(a *app, c *command.Connection, plans []*engine.UndoPlan) error {
 	a.code = migration.ExitOK
 	for _, p := range plans {
 		a.code = max(a.code, p.ExitCode())
@@ -268,7 +270,7 @@ func withoutPlan(args []string) string {
 	return migration.CommandLine(slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return strings.HasPrefix(arg, "--plan") })...)
 }
 
-func writeUndoPlan(a *app, c *cli.Connection, p *engine.UndoPlan) error {
+func writeUndoPlan(a *app, c *command.Connection, p *engine.UndoPlan) error {
 	if p.Result != migration.Planned {
 		fmt.Fprintf(a.Stdout, "%s: %s\n", p.Job, p.Message)
 		for _, f := range p.Findings {

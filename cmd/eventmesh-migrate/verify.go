@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/eventmesh-migration/internal/command"
 	"github.com/kyma-project/eventmesh-migration/internal/frame"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/inventory"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
@@ -27,7 +27,7 @@ code 0: no errors (there may be warnings). 6: errors. 7: the cluster could not b
 read. 2: the namespace of -n does not exist.`,
 		Example: "  {name} verify\n  {name} verify -n shop\n  {name} verify -o json",
 		RunE: func(*cobra.Command, []string) error {
-			return a.inspect(func(ctx context.Context, c *cli.Connection, e *engine.Engine) error {
+			return a.inspect(func(ctx context.Context, c *command.Connection, e *engine.Engine) error {
 				found, err := a.check(ctx, c, e)
 				if err != nil {
 					return err
@@ -44,7 +44,7 @@ read. 2: the namespace of -n does not exist.`,
 	return cmd
 }
 
-func (a *app) check(ctx context.Context, c *cli.Connection, e *engine.Engine) ([]verify.Finding, error) {
+func (a *app) check(ctx context.Context, c *command.Connection, e *engine.Engine) ([]verify.Finding, error) {
 	in, err := inventory.Read(ctx, e.Cluster(), c.Options.ExcludeNamespaces)
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func unknownNamespace(name string) error {
 	return &jobmanager.UsageError{Problem: fmt.Sprintf("--namespace %q: the cluster has no such namespace (see \"kubectl get namespaces\")", name)}
 }
 
-func (a *app) writeFindings(c *cli.Connection, found []verify.Finding) error {
+func (a *app) writeFindings(c *command.Connection, found []verify.Finding) error {
 	switch a.output {
 	case formJSON, formYAML:
 		if found == nil {

@@ -156,12 +156,14 @@ func (a *app) namespaceFlags(cmd *cobra.Command) {
 
 // config is that of the cluster, for completions.
 func (a *app) config() (*rest.Config, error) {
-	way, err := a.place.Connect(a.Env, a.inCluster, binary)
+	way, err := a.place.Connect(a.Env, a.inCluster, userAgent())
 	if err != nil {
 		return nil, err
 	}
 	return way.Config, nil
 }
+
+func userAgent() string { return frame.UserAgent(binary, version.String(), "eventmesh-migration") }
 
 // connection is the way to the cluster.
 type connection struct {
@@ -179,7 +181,7 @@ func (c *connection) name() string {
 
 // connect prepares everything; it does not call the server.
 func (a *app) connect(describe func(time.Time) string) (*connection, error) {
-	way, err := a.place.Connect(a.Env, a.inCluster, binary)
+	way, err := a.place.Connect(a.Env, a.inCluster, userAgent())
 	if err != nil {
 		return nil, frame.Usage(err.Error())
 	}

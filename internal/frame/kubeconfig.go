@@ -13,8 +13,6 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/kyma-project/eventmesh-migration/internal/version"
 )
 
 // Place is the cluster that a command line asks for.
@@ -36,15 +34,16 @@ type Way struct {
 }
 
 // Connect returns how to reach the API server, which it does not call. Errors are those of the call
-// of this process: a flag or a file to correct. inCluster is rest.InClusterConfig.
-func (p Place) Connect(env func(string) string, inCluster func() (*rest.Config, error), program string) (*Way, error) {
+// of this process: a flag or a file to correct. inCluster is rest.InClusterConfig. The audit log of
+// the server has the userAgent.
+func (p Place) Connect(env func(string) string, inCluster func() (*rest.Config, error), userAgent string) (*Way, error) {
 	files := p.files(env)
 	if env("KUBERNETES_SERVICE_HOST") != "" && p.Kubeconfig == "" && p.Context == "" {
 		cfg, err := inCluster()
 		switch {
 		case err == nil:
 			const account = "the Pod's ServiceAccount"
-			return &Way{Config: p.tune(cfg, program), Source: account, User: account}, nil
+			return &Way{Config: p.tune(cfg, userAgent), Source: account, User: account}, nil
 		case len(existing(files)) == 0:
 			return nil, fmt.Errorf("cannot use the Pod's ServiceAccount: %w."+
 				" Set automountServiceAccountToken, or give --kubeconfig", err)
@@ -54,14 +53,18 @@ func (p Place) Connect(env func(string) string, inCluster func() (*rest.Config, 
 	if err != nil {
 		return nil, err
 	}
-	p.tune(way.Config, program)
+	p.tune(way.Config, userAgent)
 	return way, nil
 }
 
+// UserAgent is that of a program of a project, which may be "".
+func UserAgent(program, version, project string) string {
+	return strings.TrimSpace(fmt.Sprintf("%s/%s (%s/%s) %s", program, version, runtime.GOOS, runtime.GOARCH, project))
+}
+
 // tune makes the configuration ours.
-func (p Place) tune(cfg *rest.Config, program string) *rest.Config {
-	// The server's audit log names the program by it.
-	cfg.UserAgent = fmt.Sprintf("%s/%s (%s/%s) eventmesh-migration", program, version.String(), runtime.GOOS, runtime.GOARCH)
+func (p Place) tune(cfg *rest.Config, userAgent string) *rest.Config {
+	cfg.UserAgent = userAgent
 	cfg.QPS, cfg.Burst = p.QPS, p.Burst
 	if p.QPS > 0 && p.Burst < 0 {
 		cfg.Burst = max(1, int(2*p.QPS))

@@ -1,6 +1,6 @@
 // Package frame is what programs for people have in common: flags and their errors, help, the way
 // to the API server, the log, signals, tables and the forms of -o, and the exit codes. It knows
-// none of the products: internal/migration/cli makes the frame of jobs of it,
+// none of the products: internal/command makes the frame of jobs of it,
 // cmd/eventmesh-migrate and cmd/kubectl-eventing are programs with commands of their own.
 //
 // Of the environment it reads what its callers hand over: KUBECONFIG and HOME (where the kubeconfig

@@ -46,7 +46,7 @@ var (
 	colours = regexp.MustCompile(`\x1b\[[0-9;]*m`)
 	// erased is what the status line has drawn and erased again.
 	erased = regexp.MustCompile(`[^\n]*\r\x1b\[J|[^\n\x1b]*\r|\x1b\[J`)
-	// logLine is a line of the log. Each is whole, as internal/migration/cli promises.
+	// logLine is a line of the log. Each is whole, as internal/command promises.
 	logLine = regexp.MustCompile(`^(.*\[y/N\] y)?\d\d:\d\d:\d\d  [A-Z]+  `)
 )
 

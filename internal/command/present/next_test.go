@@ -1,0 +1,64 @@
+package present
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+func TestNext(t *testing.T) {
+	caller := Caller{Program: "hats", OneJob: true, Cluster: []Flag{{Name: "size", Value: "58"}, {Name: "context", Value: "prod"}}}
+	later := []Finding{{Severity: migration.Deferred, Problem: "it is being worn"}}
+	bad := []Finding{{Severity: migration.Error, ID: "not-ready", Problem: "is too large"}}
+	protected := []Finding{{Severity: migration.Warning, ID: "protected"}}
+	for _, tc := range []struct {
+		reason string
+		state  State
+		want   []Step
+	}{
+		{"a plan with changes", State{Command: "plan", Changes: 3}, One("Make these changes:", "hats run --size=58 --context=prod")},
+		{"a plan with an error", State{Command: "plan", Changes: 3, Findings: bad}, One("Fix the errors above. Then plan again:", "hats plan --size=58 --context=prod")},
+		{"a plan that failed", State{Command: "plan", ExitCode: migration.ExitRefused}, One("Fix the errors above. Then plan again:", "hats plan --size=58 --context=prod")},
+		{"a plan that must wait", State{Command: "plan", Findings: later}, One("Follow the advice to the deferred work above. Then plan again:", "hats plan --size=58 --context=prod")},
+		{"nothing is left to plan, and the title says so", State{Command: "plan"}, nil},
+
+		{"a run", State{Command: "run"}, One("See whether anything is left to change:", "hats plan --size=58 --context=prod")},
+		{"a run of some jobs", State{Command: "run", ExitCode: 1, Findings: bad, Selection: []string{"--job=caps"}}, One("Fix the errors above. Then run again:", "hats run --job=caps --size=58 --context=prod")},
+		{"a signal", State{Command: "run", ExitCode: 130}, One("The run was interrupted. Continue it:", "hats run --size=58 --context=prod")},
+		{"no time is left", State{Command: "run", ExitCode: migration.ExitTimedOut}, One("The time limit was reached. Continue:", "hats run --size=58 --context=prod")},
+		{"another run", State{Command: "run", ExitCode: migration.ExitLocked}, One("Another run holds the lock. Wait until it ends. Then run again:", "hats run --size=58 --context=prod")},
+		{"an object is not ready", State{Command: "run", ExitCode: 1, Findings: bad, Unready: &migration.ChangeReport{}}, []Step{
+			{"Fix the error above. Then run again:", "hats run --size=58 --context=prod"},
+			{"Or do not roll back what is ready:", "hats run --on-failure=leave --size=58 --context=prod"},
+		}},
+		{"a run that must wait", State{Command: "run", Findings: later}, One("Follow the advice to the deferred work above. Then run again:", "hats run --size=58 --context=prod")},
+		{"what is protected stays", State{Command: "run", ExitCode: migration.ExitPartlyRestored, Findings: protected}, One("No error is left to fix. What is protected stays, and the next run uses it. Run again:", "hats run --size=58 --context=prod")},
+
+		{"an undo", State{Command: "undo"}, One("See what a run would change now:", "hats plan --size=58 --context=prod")},
+		{"an undo that failed", State{Command: "undo", ExitCode: migration.ExitPartlyRestored}, One("Fix the errors above. Then undo again:", "hats undo --size=58 --context=prod")},
+		{"an undo that left what is protected", State{Command: "undo", ExitCode: migration.ExitPartlyRestored, Findings: protected}, One("No error is left to fix. The warnings say why objects stay. See what a run would change now:", "hats plan --size=58 --context=prod")},
+	} {
+		tc.state.Caller = caller
+		if diff := cmp.Diff(tc.want, Next(tc.state)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+		}
+	}
+}
+
+// TestUndoAndExplain: the program of one job does not name it, and explains nothing.
+func TestUndoAndExplain(t *testing.T) {
+	one, several := Caller{Program: "hats", OneJob: true}, Caller{Program: "hat-tool", Explains: true}
+	for _, tc := range []struct{ reason, got, want string }{
+		{"one job", one.Undo("hats"), "hats undo"},
+		{"several jobs", several.Undo("hats"), "hat-tool undo hats"},
+		{"nothing explains", one.Explain("not-ready"), ""},
+		{"explain is a command", several.Explain("not-ready"), "hat-tool explain not-ready"},
+		{"a finding names its own program", one.Complete("hats run"), "hats run"},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.reason, tc.got, tc.want)
+		}
+	}
+}
