@@ -77,7 +77,7 @@ func room(importPath string) string {
 }
 
 // mechanics are the packages of internal/ that know nothing of Kyma.
-var mechanics = []string{"command", "frame", "k8sutil", "natsutil", "redact", "wording"}
+var mechanics = []string{"command", "frame", "k8sutil", "natsutil", "redact", "version", "wording"}
 
 // severalJobs are the commands that are more than one job's binary.
 var severalJobs = []string{"cmd/eventmesh-migrate", "cmd/event-service", "cmd/eventing-controller", "cmd/eventing-manager", "cmd/eventing-publisher-proxy", "cmd/kubectl-eventing"}

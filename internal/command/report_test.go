@@ -212,6 +212,38 @@ func TestTerminationMessageIsBounded(t *testing.T) {
 	}
 }
 
+// TestProgramOfOneJob: in a Pod, a program without a tool leads to its own ConfigMap, and to no
+// command that it does not have.
+func TestProgramOfOneJob(t *testing.T) {
+	tr := newTrial(t)
+	writeFile(t, tr.terminationLog, "")
+	tr.program = &Program{Names: migration.Names{Program: "hats"}, Version: "v1"}
+	tr.env = map[string]string{"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+	tr.inCluster = func() (*rest.Config, error) { return &rest.Config{Host: "https://10.96.0.1:443"}, nil }
+	tr.report = partlyRestored()
+	for i := range 20 {
+		tr.report.Findings = append(tr.report.Findings, migration.Finding{Severity: migration.Error, ID: fmt.Sprintf("odd-%d", i), Object: "Hat a/b", Problem: strings.Repeat("odd ", 2000)})
+	}
+	tr.main()
+	if want := "The full list: ConfigMap hats-test-job in namespace hats\n"; !strings.Contains(tr.stdout.String(), want) {
+		t.Errorf("no %q in:\n%s", want, &tr.stdout)
+	}
+	for _, text := range []string{tr.stdout.String(), readFile(t, tr.terminationLog)} {
+		if strings.Contains(strings.ToLower(text), "what to do:") || strings.Contains(text, "explain") {
+			t.Errorf("it leads to a command that does not exist:\n%s", text)
+		}
+	}
+	if ua := tr.config.UserAgent; !strings.HasPrefix(ua, "test-job/v1 (") || !strings.HasSuffix(ua, ")") {
+		t.Errorf("the user agent is %q", ua)
+	}
+	if grant := tr.options.Grant; grant != "" {
+		t.Errorf("findings about permissions name %q", grant)
+	}
+	if got, want := tr.options.Undo("test-job"), "test-job undo"; got != want {
+		t.Errorf("undo is %q, want %q", got, want)
+	}
+}
+
 func TestNoTerminationLog(t *testing.T) {
 	tr := newTrial(t)
 	tr.main()
