@@ -23,16 +23,27 @@ var kinds = []migration.Resource{
 type Job struct{ From, To string }
 
 // Name implements migration.Job.
-func (Job) Name() string { return "registry-move" }
+func (*Job) Name() string { return "registry-move" }
 
 // Doc implements migration.Job.
-func (Job) Doc() (short, long string) { return "Move images to another registry.", "" }
+func (*Job) Doc() (short, long string) { return "Move images to another registry.", "" }
+
+// Settings implements migration.Configurable. They become flags.
+func (j *Job) Settings() []migration.Setting {
+	return []migration.Setting{
+		{Name: "from", Usage: "`start` of the names of the images to move.", Value: &j.From},
+		{Name: "to", Usage: "`start` of their new names.", Value: &j.To},
+	}
+}
+
+// Validate implements migration.Configurable. An undo needs no flags, so that Plan looks at them.
+func (*Job) Validate() error { return nil }
 
 // Plan implements migration.Job.
-func (j Job) Plan(ctx context.Context, c *migration.Cluster, _ migration.PlanOptions) (*migration.Plan, error) {
+func (j *Job) Plan(ctx context.Context, c *migration.Cluster, _ migration.PlanOptions) (*migration.Plan, error) {
 	// Otherwise a second run would move again what the first one has moved.
 	if j.From == "" || strings.HasPrefix(j.To, j.From) {
-		return nil, fmt.Errorf("cannot move images from %q to %q: the new name must not begin with the former one", j.From, j.To)
+		return nil, fmt.Errorf("cannot move images from %q to %q: give --from and --to; the new name must not begin with the former one", j.From, j.To)
 	}
 	plan := &migration.Plan{Parallelism: 5}
 	for _, kind := range kinds {
@@ -55,7 +66,7 @@ func (j Job) Plan(ctx context.Context, c *migration.Cluster, _ migration.PlanOpt
 
 // move returns the lists of containers with the images that they are to have. A list in which
 // nothing is left to move is not returned.
-func (j Job) move(obj *unstructured.Unstructured) map[string]any {
+func (j *Job) move(obj *unstructured.Unstructured) map[string]any {
 	lists := map[string]any{}
 	for _, field := range []string{"initContainers", "containers"} {
 		containers, _, _ := unstructured.NestedSlice(obj.Object, "spec", "template", "spec", field) // a copy
@@ -74,7 +85,7 @@ func (j Job) move(obj *unstructured.Unstructured) map[string]any {
 var states = map[status.Status]migration.State{status.CurrentStatus: migration.Met, status.FailedStatus: migration.Failed}
 
 // Await implements migration.Job: a change is done when its pods are replaced.
-func (j Job) Await(ch *migration.Change) []migration.Condition {
+func (j *Job) Await(ch *migration.Change) []migration.Condition {
 	rolledOut := func(v migration.View) migration.Status {
 		// A watch lags behind a write: it may show the object as the plan has read it.
 		if obj := v.Get(ch.Ref.Subject()); obj != nil && obj.GetGeneration() > ch.Object.GetGeneration() {
@@ -88,6 +99,6 @@ func (j Job) Await(ch *migration.Change) []migration.Condition {
 }
 
 // IgnoredKeys implements migration.EditIgnorer: controllers count rollouts in these annotations.
-func (Job) IgnoredKeys() []string {
+func (*Job) IgnoredKeys() []string {
 	return []string{"deployment.kubernetes.io/revision", "deprecated.daemonset.template.generation"}
 }

@@ -37,7 +37,7 @@ func testCluster(t *testing.T) *rest.Config {
 }
 
 func TestJobSurvives(t *testing.T) {
-	subject := migrationtest.Subject{Job: func() migration.Job { return Job{From: former, To: next} }, Prepare: prepare, Done: moved}
+	subject := migrationtest.Subject{Job: func() migration.Job { return &Job{From: former, To: next} }, Prepare: prepare, Done: moved}
 	for _, kind := range kinds {
 		subject.Kinds = append(subject.Kinds, kind.GroupVersionResource)
 	}
@@ -93,13 +93,14 @@ func prepare(ctx context.Context, client dynamic.Interface) error {
 // moved says what is not moved.
 func moved(ctx context.Context, client dynamic.Interface) error {
 	var errs []error
+	job := &Job{From: former, To: next}
 	for _, kind := range kinds {
 		all, err := kind.In(client, "").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
 		for i := range all.Items {
-			if len(Job{From: former, To: next}.move(&all.Items[i])) > 0 {
+			if len(job.move(&all.Items[i])) > 0 {
 				errs = append(errs, fmt.Errorf("%s %s is not moved", kind.Kind, all.Items[i].GetName()))
 			}
 		}

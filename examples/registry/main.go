@@ -3,37 +3,14 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
-	"flag"
-	"log"
 	"os"
-	"os/signal"
-	"syscall"
-	"time"
 
-	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/kyma-project/eventmesh-migration/pkg/engine"
-	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/command"
 )
 
+// version is set when the program is built: go build -ldflags "-X main.version=1.0.0".
+var version = "devel"
+
 func main() {
-	flag.Parse()
-	cfg, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG")) // without one, that of the Pod
-	if err != nil {
-		log.Fatal(err)
-	}
-	e, err := engine.New(cfg, engine.Options{Names: migration.Names{Program: "registry-move"}, Timeout: time.Hour})
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	command := map[string]func(context.Context, migration.Job) *migration.Report{"plan": e.Plan, "run": e.Run, "undo": e.Undo}[flag.Arg(0)]
-	if command == nil {
-		log.Fatal("usage: registry-move plan|run FROM TO, or registry-move undo")
-	}
-	report := command(ctx, Job{From: flag.Arg(1), To: flag.Arg(2)})
-	_ = json.NewEncoder(os.Stdout).Encode(report) // stdout is closed, if this fails
-	os.Exit(report.ExitCode())
+	os.Exit(command.Run(&Job{}, command.Options{Version: version}))
 }

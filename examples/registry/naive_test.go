@@ -67,7 +67,7 @@ func withEngine(ctx context.Context, cfg *rest.Config, command func(*engine.Engi
 	if err != nil {
 		return err
 	}
-	if report := command(e, ctx, Job{From: former, To: next}); report.ExitCode() != migration.ExitOK {
+	if report := command(e, ctx, &Job{From: former, To: next}); report.ExitCode() != migration.ExitOK {
 		return fmt.Errorf("%s: %s: %v", report.Result, report.Message, report.Findings)
 	}
 	return nil
