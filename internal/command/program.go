@@ -26,7 +26,7 @@ type Program struct {
 	// namespaces".
 	LeftOut string
 	// Kept says which objects an undo leaves in addition to those that were edited: those that
-	// "carry live events", for example.
+	// "carry live events", for example. Without it, those of a migration.Protector "are protected".
 	Kept string
 	// Next returns what to do after a command; nil: present.Next.
 	Next func(*migration.Report, present.Caller) []present.Step

@@ -244,6 +244,33 @@ func TestProgramOfOneJob(t *testing.T) {
 	}
 }
 
+// protector is a job whose objects may have to stay.
+type protector struct {
+	*fakeJob
+	migration.Protector
+}
+
+// TestUndoSaysWhatItLeaves: nobody waits for an undo to remove what it leaves.
+func TestUndoSaysWhatItLeaves(t *testing.T) {
+	for _, tc := range []struct {
+		reason  string
+		program *Program
+		job     migration.Job
+		want    string
+	}{
+		{"the words of the program", tools, newFakeJob(), "objects that were edited since or are worn. Time limit"},
+		{"the job protects objects", &Program{Names: tools.Names}, protector{fakeJob: newFakeJob()}, "objects that were edited since or are protected. Time limit"},
+		{"nothing else stays", &Program{Names: tools.Names}, newFakeJob(), "objects that were edited since. Time limit"},
+	} {
+		tr := newTrial(t, "undo")
+		tr.program, tr.job = tc.program, tc.job
+		tr.main()
+		if !strings.Contains(tr.stderr.String(), tc.want) {
+			t.Errorf("%s: no %q in:\n%s", tc.reason, tc.want, &tr.stderr)
+		}
+	}
+}
+
 func TestNoTerminationLog(t *testing.T) {
 	tr := newTrial(t)
 	tr.main()

@@ -278,7 +278,7 @@ func (p *Program) intro(verb string, job migration.Job, o *options) string {
 		return what + " This only shows the changes, and writes nothing"
 	case cmdUndo:
 		return what + fmt.Sprintf(" This undoes the last run, except objects that were edited since%s."+
-			" Time limit %s", textIf(p.Kept != "", " or "+p.Kept), frame.Duration(o.timeout))
+			" Time limit %s", p.kept(job), frame.Duration(o.timeout))
 	}
 	otherwise := "roll back"
 	if o.onFailure == onFailureLeave {
@@ -291,6 +291,16 @@ func (p *Program) intro(verb string, job migration.Job, o *options) string {
 	return what + fmt.Sprintf("."+
 		" As a hook it needs \"helm upgrade --timeout %s\" or more. If Helm gives up earlier, this Job continues: wait until it has ended, then upgrade again",
 		helmTimeout(o))
+}
+
+// kept are the objects that an undo leaves in addition to those that were edited; "" if there are
+// none.
+func (p *Program) kept(job migration.Job) string {
+	if p.Kept != "" {
+		return " or " + p.Kept
+	}
+	_, protects := job.(migration.Protector)
+	return textIf(protects, " or are protected")
 }
 
 // grant is the command that prints a Role for the account of a person. That of a Pod has the
