@@ -25,6 +25,7 @@
 // [Engine.Plan] shows what a run would do, and writes nothing. [Engine.Undo] undoes the
 // newest run of a job. [Engine.State] reads what runs have stored.
 //
-// Package migrationtest proves that a job survives kills and faults. The directory
-// examples/installer has an installer with several workers, which share one [SharedLock].
+// Package command makes a program for people of a job. Package migrationtest proves that a job
+// survives kills and faults. The directory examples/installer has an installer with several
+// workers, which share one [SharedLock].
 package engine

@@ -65,7 +65,7 @@ type Options struct {
 	PermissionWait time.Duration
 	// MaxUnready is how many new objects may be waited for at once; default 50.
 	MaxUnready int
-	// ExcludeNamespaces are left alone, in addition to the built-in system namespaces.
+	// ExcludeNamespaces are those of which migration.Cluster.LeavesOut tells a job.
 	ExcludeNamespaces []string
 	// OnlyNamespace limits a run or a plan to one namespace; "": none. A job that is no
 	// migration.NamespaceLimiter is refused. Undo ignores it: it undoes a whole run.

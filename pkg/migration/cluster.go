@@ -31,7 +31,7 @@ type ListOptions struct {
 
 // Cluster is a job's view of the cluster: it reads, and refuses every write.
 type Cluster struct {
-	// ExcludeNamespaces are the user's, added to the built-in system namespaces.
+	// ExcludeNamespaces are the user's: see LeavesOut.
 	ExcludeNamespaces []string
 	// OnlyNamespace is the one that the run is limited to; "": none. Only the run of a
 	// NamespaceLimiter is.

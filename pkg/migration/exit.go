@@ -71,7 +71,7 @@ func (c ExitCode) String() string {
 	return fmt.Sprint(c.Code)
 }
 
-// ID is the anchor in the runbook, and what "eventmesh-migrate explain" knows the code by.
+// ID is the name of the code in documents: "exit-4", or "exit-128n" for signals.
 func (c ExitCode) ID() string {
 	if c.Code == ExitSignal {
 		return "exit-128n"
