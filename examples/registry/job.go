@@ -28,17 +28,6 @@ func (*Job) Name() string { return "registry-move" }
 // Doc implements migration.Job.
 func (*Job) Doc() (short, long string) { return "Move images to another registry.", "" }
 
-// Settings implements migration.Configurable. They become flags.
-func (j *Job) Settings() []migration.Setting {
-	return []migration.Setting{
-		{Name: "from", Usage: "`start` of the names of the images to move.", Value: &j.From},
-		{Name: "to", Usage: "`start` of their new names.", Value: &j.To},
-	}
-}
-
-// Validate implements migration.Configurable. An undo needs no flags, so that Plan looks at them.
-func (*Job) Validate() error { return nil }
-
 // Plan implements migration.Job.
 func (j *Job) Plan(ctx context.Context, c *migration.Cluster, _ migration.PlanOptions) (*migration.Plan, error) {
 	// Otherwise a second run would move again what the first one has moved.
