@@ -210,7 +210,7 @@ func (r *meshRig) comes(through *unstructured.Unstructured) {
 
 func (r *meshRig) ready(status string, u *unstructured.Unstructured) {
 	r.t.Helper()
-	patch := fmt.Sprintf(`{"status":{"observedGeneration":%d,"conditions":[{"type":"Ready","status":%q,"reason":"Tested"}]}}`, u.GetGeneration(), status)
+	patch := fmt.Sprintf(`{"status":{"observedGeneration":%d,"conditions":[{"type":"Ready","status":%q,"reason":"Tested","lastTransitionTime":"2026-11-25T10:00:00Z"}]}}`, u.GetGeneration(), status)
 	if _, err := r.client.Resource(triggers).Namespace(r.control).Patch(r.t.Context(), u.GetName(), types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
 		r.t.Fatal(err)
 	}
