@@ -31,6 +31,7 @@ type text struct {
 // textOf is for what the command prints; c may be nil.
 func textOf(a *app, c *command.Connection) text {
 	t := text{caller: cli.Caller(a.name), namespace: a.namespace, width: a.Width(), uncut: a.output == formWide || !a.IsTerminal(a.Stdout), code: a.code}
+	t.caller.Timeout = a.Timeout()
 	t.caller.Cluster, t.caller.Work = a.Given()
 	if c != nil {
 		t.cluster = c.Cluster()
@@ -51,7 +52,13 @@ func (t text) heading() string {
 
 // run is the report of a run or a plan for people.
 func (t text) run(r *jobmanager.Report, s jobmanager.Selection) string {
-	state := nextstep.State{Caller: t.caller, Command: r.Command, Components: s.Components, Jobs: s.Jobs, Namespace: r.Namespace, ExitCode: r.ExitCode}
+	told, state := t.ran(r, s)
+	return present.Text(told, t.options(state))
+}
+
+// ran is what is told of a run or a plan, and what the next command depends on.
+func (t text) ran(r *jobmanager.Report, s jobmanager.Selection) (told present.Report, state nextstep.State) {
+	state = nextstep.State{Caller: t.caller, Command: r.Command, Components: s.Components, Jobs: s.Jobs, Namespace: r.Namespace, ExitCode: r.ExitCode}
 	for _, phase := range s.Phases {
 		state.Phases = append(state.Phases, string(phase))
 	}
@@ -62,7 +69,6 @@ func (t text) run(r *jobmanager.Report, s jobmanager.Selection) string {
 		}
 		phases[r.Jobs[i].Job][r.Jobs[i].Phase] = true
 	}
-	told := present.Report{}
 	for i := range r.Jobs {
 		j := &r.Jobs[i]
 		row := present.Job{
@@ -94,7 +100,7 @@ func (t text) run(r *jobmanager.Report, s jobmanager.Selection) string {
 	if r.ExitCode != migration.ExitOK {
 		told.Last = cli.Program().ExitLines(r.ExitCode)
 	}
-	return present.Text(told, t.options(state))
+	return told, state
 }
 
 // totals of findings, as a sentence.
@@ -106,9 +112,14 @@ func totals(found []present.Finding) string {
 	return migration.Count(count[migration.Error], "error") + ", " + migration.Count(count[migration.Warning], "warning") + "."
 }
 
-// verified is the result of verify for people.
-func (t text) verified(found []verify.Finding) string {
+// verified is the result of verify for people. plan is what a run would do now, nil if that is not
+// known.
+func (t text) verified(found []verify.Finding, plan *jobmanager.Report) string {
 	state := nextstep.State{Caller: t.caller, Command: "verify", Namespace: t.namespace, ExitCode: t.code}
+	if plan != nil {
+		_, planned := t.ran(plan, jobmanager.Selection{})
+		state.Plan = &planned
+	}
 	for _, d := range found {
 		state.Findings = append(state.Findings, present.Finding{Severity: d.Severity, ID: d.ID, Object: d.Object, Problem: d.Problem, Command: d.Command, Note: d.Note})
 	}

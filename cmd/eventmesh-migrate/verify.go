@@ -35,7 +35,11 @@ read. 2: the namespace of -n does not exist.`,
 				if slices.ContainsFunc(found, func(d verify.Finding) bool { return d.Severity == migration.Error }) {
 					a.code = migration.ExitFindings
 				}
-				return a.writeFindings(c, found)
+				var plan *jobmanager.Report
+				if a.output == "table" && len(found) > 0 {
+					plan = wouldDo(ctx, a, c)
+				}
+				return a.writeFindings(c, found, plan)
 			})
 		},
 	}
@@ -69,6 +73,16 @@ func (a *app) check(ctx context.Context, c *command.Connection, e *engine.Engine
 	return found, nil
 }
 
+// wouldDo is what a run would do now, for the next command; nil if that cannot be known.
+func wouldDo(ctx context.Context, a *app, c *command.Connection) *jobmanager.Report {
+	m, err := a.manager(c, nil)
+	if err != nil {
+		return nil
+	}
+	plan, _ := m.Plan(ctx, jobmanager.Selection{}) // the plan has the errors of its jobs
+	return plan
+}
+
 // existing refuses a namespace that does not exist: nothing would be wrong with it.
 func (a *app) existing(in *inventory.Inventory) error {
 	if a.namespace == "" || in.HasNamespace(a.namespace) {
@@ -81,7 +95,7 @@ func unknownNamespace(name string) error {
 	return &jobmanager.UsageError{Problem: fmt.Sprintf("--namespace %q: the cluster has no such namespace (see \"kubectl get namespaces\")", name)}
 }
 
-func (a *app) writeFindings(c *command.Connection, found []verify.Finding) error {
+func (a *app) writeFindings(c *command.Connection, found []verify.Finding, plan *jobmanager.Report) error {
 	switch a.output {
 	case formJSON, formYAML:
 		if found == nil {
@@ -102,7 +116,7 @@ func (a *app) writeFindings(c *command.Connection, found []verify.Finding) error
 		return frame.WriteNames(a.Stdout, names)
 	}
 	if a.output != formWide {
-		_, err := io.WriteString(a.Stdout, painter(c.Color)(textOf(a, c).verified(found)))
+		_, err := io.WriteString(a.Stdout, painter(c.Color)(textOf(a, c).verified(found, plan)))
 		return err
 	}
 	fmt.Fprintln(a.Stdout, textOf(a, c).heading())

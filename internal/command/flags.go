@@ -60,9 +60,9 @@ func (cl *commandLine) group(title string, bind func(*pflag.FlagSet)) {
 func (cl *commandLine) caller(job string) present.Caller {
 	if cl.program.Tool == "" {
 		cluster, settings := cl.given()
-		return present.Caller{Program: job, OneJob: true, Cluster: slices.Concat(settings, cluster)}
+		return present.Caller{Program: job, OneJob: true, Cluster: slices.Concat(settings, cluster), Timeout: cl.timeout}
 	}
-	c := present.Caller{Program: cl.program.Tool, Explains: true}
+	c := present.Caller{Program: cl.program.Tool, Explains: true, Timeout: cl.timeout}
 	var given []present.Flag
 	c.Cluster, given = cl.given()
 	for _, f := range given {

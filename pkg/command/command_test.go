@@ -146,12 +146,12 @@ func TestFailures(t *testing.T) {
 			"the job refuses", answering{plan: migration.Plan{Findings: []migration.Finding{odd}}}, []string{"run", "--context=here"}, migration.ExitRefused,
 			[]string{
 				"tidy run: refused on http://", "shop-closed (Namespace shop): is closed\n    tidy plan --label=open --context=here\n",
-				"Exit code 4: refused before the first change: the report names why.\nNext: Fix the errors above. Then run again:\n  tidy run --context=here\n",
+				"Exit code 4: refused before the first change: the report names why.\nNext: Fix the error above, shop-closed (Namespace shop). Then run again:\n  tidy run --context=here\n",
 			},
 		},
 		{
 			"the job fails", answering{err: errors.New("cannot count: the shop is too large")}, []string{"plan"}, migration.ExitFailed,
-			[]string{"tidy plan: failed on http://", "cannot count: the shop is too large", "Exit code 1: failed", "\nNext: Fix the errors above. Then plan again:\n  tidy plan\n"},
+			[]string{"tidy plan: failed on http://", "cannot count: the shop is too large", "Exit code 1: failed", "\nNext: Fix the error above, api-server-unreachable:\n  kubectl cluster-info\nThen plan again:\n  tidy plan\n"},
 		},
 		{
 			"all of it with -o wide", answering{plan: migration.Plan{Findings: []migration.Finding{odd}}}, []string{"run", "-o=wide"}, migration.ExitRefused,

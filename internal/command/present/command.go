@@ -2,6 +2,7 @@ package present
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/kyma-project/eventmesh-migration/internal/frame"
 )
@@ -23,6 +24,8 @@ type Caller struct {
 	Cluster []Flag
 	// Work are the other flags that the next run needs, such as the settings of jobs.
 	Work []Flag
+	// Timeout is the time limit of the work.
+	Timeout time.Duration
 }
 
 // Line returns a command line of the program, with the flags of the cluster.

@@ -30,6 +30,9 @@ func One(note, command string) []Step { return []Step{{note, command}} }
 // Next returns what to do after a command. There is one step, or several of which a person
 // chooses one; none if the work is done.
 func Next(s State) []Step {
+	if steps := s.ended(); steps != nil {
+		return steps
+	}
 	switch s.Command {
 	case "plan":
 		return s.afterPlan()
@@ -43,11 +46,11 @@ func Next(s State) []Step {
 func (s State) afterPlan() []Step {
 	switch {
 	case s.ExitCode != migration.ExitOK || Has(s.Findings, migration.Error):
-		return One("Fix the errors above. Then plan again:", s.Same())
+		return s.Fix("Then plan again:", s.Same())
 	case s.Changes > 0:
 		return One("Make these changes:", s.WorkLine(slices.Concat([]string{"run"}, s.Selection)...))
 	case Has(s.Findings, migration.Deferred):
-		return One("Follow the advice to the deferred work above. Then plan again:", s.Same())
+		return s.Help("Then plan again:", s.Same())
 	default:
 		return nil
 	}
@@ -55,23 +58,14 @@ func (s State) afterPlan() []Step {
 
 func (s State) afterRun() []Step {
 	switch {
-	case s.ExitCode > migration.ExitSignal:
-		return One("The run was interrupted. Continue it:", s.Same())
-	case s.ExitCode == migration.ExitTimedOut:
-		return One("The time limit was reached. Continue:", s.Same())
-	case s.ExitCode == migration.ExitLocked:
-		return One("Another run holds the lock. Wait until it ends. Then run again:", s.Same())
-	case s.ExitCode != migration.ExitOK && s.Unready != nil:
-		return []Step{
-			{"Fix the error above. Then run again:", s.Same()},
-			{"Or do not roll back what is ready:", s.Same("--on-failure=leave")},
-		}
+	case s.ExitCode != migration.ExitOK && s.Unready != nil && s.Changes > 0:
+		return append(s.Fix("Then run again:", s.Same()), Step{"Or do not roll back what is ready:", s.Same("--on-failure=leave")})
 	case s.onlyProtected():
 		return One("No error is left to fix. What is protected stays, and the next run uses it. Run again:", s.Same())
 	case s.ExitCode != migration.ExitOK:
-		return One("Fix the errors above. Then run again:", s.Same())
+		return s.Fix("Then run again:", s.Same())
 	case Has(s.Findings, migration.Deferred):
-		return One("Follow the advice to the deferred work above. Then run again:", s.Same())
+		return s.Help("Then run again:", s.Same())
 	default:
 		return One("See whether anything is left to change:", s.Line("plan"))
 	}
@@ -88,7 +82,7 @@ func (s State) afterUndo() []Step {
 		return One("No error is left to fix. The warnings say why objects stay. See what a run would change now:", s.Line("plan"))
 	}
 	if s.ExitCode != migration.ExitOK {
-		return One("Fix the errors above. Then undo again:", s.Same())
+		return s.Fix("Then undo again:", s.Same())
 	}
 	return One("See what a run would change now:", s.Line("plan"))
 }

@@ -2,6 +2,7 @@ package present
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -19,21 +20,21 @@ func TestNext(t *testing.T) {
 		want   []Step
 	}{
 		{"a plan with changes", State{Command: "plan", Changes: 3}, One("Make these changes:", "hats run --size=58 --context=prod")},
-		{"a plan with an error", State{Command: "plan", Changes: 3, Findings: bad}, One("Fix the errors above. Then plan again:", "hats plan --size=58 --context=prod")},
+		{"a plan with an error", State{Command: "plan", Changes: 3, Findings: bad}, One("Fix the error above, not-ready. Then plan again:", "hats plan --size=58 --context=prod")},
 		{"a plan that failed", State{Command: "plan", ExitCode: migration.ExitRefused}, One("Fix the errors above. Then plan again:", "hats plan --size=58 --context=prod")},
-		{"a plan that must wait", State{Command: "plan", Findings: later}, One("Follow the advice to the deferred work above. Then plan again:", "hats plan --size=58 --context=prod")},
+		{"a plan that must wait", State{Command: "plan", Findings: later}, One("Follow the advice to the deferred work above, it is being worn. Then plan again:", "hats plan --size=58 --context=prod")},
 		{"nothing is left to plan, and the title says so", State{Command: "plan"}, nil},
 
 		{"a run", State{Command: "run"}, One("See whether anything is left to change:", "hats plan --size=58 --context=prod")},
-		{"a run of some jobs", State{Command: "run", ExitCode: 1, Findings: bad, Selection: []string{"--job=caps"}}, One("Fix the errors above. Then run again:", "hats run --job=caps --size=58 --context=prod")},
+		{"a run of some jobs", State{Command: "run", ExitCode: 1, Findings: bad, Selection: []string{"--job=caps"}}, One("Fix the error above, not-ready. Then run again:", "hats run --job=caps --size=58 --context=prod")},
 		{"a signal", State{Command: "run", ExitCode: 130}, One("The run was interrupted. Continue it:", "hats run --size=58 --context=prod")},
-		{"no time is left", State{Command: "run", ExitCode: migration.ExitTimedOut}, One("The time limit was reached. Continue:", "hats run --size=58 --context=prod")},
-		{"another run", State{Command: "run", ExitCode: migration.ExitLocked}, One("Another run holds the lock. Wait until it ends. Then run again:", "hats run --size=58 --context=prod")},
-		{"an object is not ready", State{Command: "run", ExitCode: 1, Findings: bad, Unready: &migration.ChangeReport{}}, []Step{
-			{"Fix the error above. Then run again:", "hats run --size=58 --context=prod"},
+		{"no time is left", State{Command: "run", ExitCode: migration.ExitTimedOut}, One("The time limit of 15m was reached. Continue with a longer one:", "hats run --timeout=30m --size=58 --context=prod")},
+		{"another run", State{Command: "run", ExitCode: migration.ExitLocked}, One("Another run holds the lock. "+Wait+" Then run again:", "hats run --size=58 --context=prod")},
+		{"an object is not ready", State{Command: "run", ExitCode: 1, Changes: 1, Findings: bad, Unready: &migration.ChangeReport{}}, []Step{
+			{"Fix the error above, not-ready. Then run again:", "hats run --size=58 --context=prod"},
 			{"Or do not roll back what is ready:", "hats run --on-failure=leave --size=58 --context=prod"},
 		}},
-		{"a run that must wait", State{Command: "run", Findings: later}, One("Follow the advice to the deferred work above. Then run again:", "hats run --size=58 --context=prod")},
+		{"a run that must wait", State{Command: "run", Findings: later}, One("Follow the advice to the deferred work above, it is being worn. Then run again:", "hats run --size=58 --context=prod")},
 		{"what is protected stays", State{Command: "run", ExitCode: migration.ExitPartlyRestored, Findings: protected}, One("No error is left to fix. What is protected stays, and the next run uses it. Run again:", "hats run --size=58 --context=prod")},
 
 		{"an undo", State{Command: "undo"}, One("See what a run would change now:", "hats plan --size=58 --context=prod")},
@@ -41,6 +42,7 @@ func TestNext(t *testing.T) {
 		{"an undo that left what is protected", State{Command: "undo", ExitCode: migration.ExitPartlyRestored, Findings: protected}, One("No error is left to fix. The warnings say why objects stay. See what a run would change now:", "hats plan --size=58 --context=prod")},
 	} {
 		tc.state.Caller = caller
+		tc.state.Timeout = 15 * time.Minute
 		if diff := cmp.Diff(tc.want, Next(tc.state)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 		}

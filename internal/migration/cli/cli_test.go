@@ -93,7 +93,7 @@ func TestTellsOurNames(t *testing.T) {
 			migration.Report{Result: migration.RolledBack, Findings: []migration.Finding{{ID: "not-ready", Severity: migration.Error, Object: "Hat a/b", Problem: "is too large", Command: "eventmesh-migrate verify"}}},
 			[]string{
 				"    kubectl eventmesh-migrate verify\n", "About an ID: kubectl eventmesh-migrate explain not-ready\n",
-				"What to do: eventmesh-migrate explain exit-1\nNext: Fix the errors above. Then run again:\n  kubectl eventmesh-migrate run --job=trigger-sync\n",
+				"What to do: eventmesh-migrate explain exit-1\nNext: Fix the error above, not-ready (Hat a/b). Then run again:\n  kubectl eventmesh-migrate run --job=trigger-sync\n",
 			},
 		},
 		{"work is deferred", migration.Report{Result: migration.DeferredResult}, []string{"What to do: eventmesh-migrate explain deferred\n"}},

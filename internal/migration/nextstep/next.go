@@ -33,6 +33,8 @@ type State struct {
 	Open, Running bool
 	// Reported: some job has reported before. It is for status.
 	Reported bool
+	// Plan is what a plan of the whole cluster has found, for verify; nil if that is not known.
+	Plan *State
 }
 
 // OfJob is what the next command depends on after one job.
@@ -46,6 +48,9 @@ func OfJob(r *migration.Report, c present.Caller) State {
 // After returns what to do after a command. There is one step, or several of which a person
 // chooses one.
 func After(s State) []present.Step {
+	if s.ExitCode == migration.ExitLocked {
+		return present.One("Another run holds the lock. "+present.Wait+" See how far it is:", s.Line("status"))
+	}
 	switch s.Command {
 	case "plan":
 		return s.afterPlan()
@@ -94,11 +99,13 @@ func (s State) afterRun() []present.Step {
 	steps := present.Next(s.general())
 	switch {
 	case s.ExitCode > migration.ExitSignal || s.ExitCode == migration.ExitTimedOut:
-	case s.ExitCode == migration.ExitLocked:
-		return present.One("Another run holds the lock. Wait until it ends. See how far it is:", s.Line("status"))
 	case s.ExitCode != migration.ExitOK && s.Unready != nil:
 		if what, command := s.leaveOut(); command != "" {
-			steps = slices.Insert(steps, 1, present.Step{Note: fmt.Sprintf("Or leave %s out, and run again:", what), Command: command})
+			at := len(steps)
+			if s.Changes > 0 {
+				at-- // before the last way out
+			}
+			steps = slices.Insert(steps, at, present.Step{Note: fmt.Sprintf("Or leave %s out, and run again:", what), Command: command})
 		}
 	case s.ExitCode != migration.ExitOK:
 	case s.Namespace != "":
@@ -106,7 +113,7 @@ func (s State) afterRun() []present.Step {
 	case s.waitsForSwitch():
 		return s.upgrade()
 	case s.has(migration.Deferred):
-	case len(s.Phases) == 1 && s.Phases[0] == "pre" && len(s.Jobs)+len(s.Components) == 0:
+	case len(s.Phases) == 1 && s.Phases[0] == "pre" && len(s.Jobs)+len(s.Components) == 0 && s.Changes > 0:
 		return s.upgrade()
 	default:
 		return present.One("Check the result:", s.Line("verify"))
@@ -117,11 +124,12 @@ func (s State) afterRun() []present.Step {
 func (s State) afterCheck() []present.Step {
 	switch {
 	case s.found("permission-missing"):
-		return present.One("Give this Role to an administrator, who applies it. Then check again:", s.Line("check", "--role"))
+		role := present.Step{Note: "An administrator applies the Role that this prints:", Command: s.Line("check", "--role")}
+		return []present.Step{role, {Note: "Then check again:", Command: s.WorkLine("check")}}
 	case s.found("run-running"):
-		return present.One("Another run is working. Wait until it ends. Then:", s.WorkLine("check"))
+		return present.One("Another run is working. "+present.Wait+" Then:", s.WorkLine("check"))
 	case s.has(migration.Error):
-		return present.One("Fix the errors above. Then check again:", s.WorkLine("check"))
+		return s.general().Fix("Then check again:", s.WorkLine("check"))
 	case s.found("run-open"):
 		return present.One("An interrupted run is open. Continue it:", s.WorkLine("run"))
 	default:
@@ -143,19 +151,25 @@ func (s State) afterVerify() []present.Step {
 	}
 	switch {
 	case s.found("run-running"):
-		return present.One("Another run is working. Wait until it ends. Then:", s.Line(verify...))
+		return present.One("Another run is working. "+present.Wait+" Then:", s.Line(verify...))
 	case s.found("run-open"):
 		return present.One("An interrupted run is open. Continue it:", s.WorkLine("run"))
-	case s.found(ofPhasePre...):
+	case s.mayChange() && s.found(ofPhasePre...):
 		return present.One("The migration is not finished. See what is left:", s.Line("plan"))
 	case s.found(notSwitched...):
 		return s.upgrade()
-	case s.found(ofPhasePost...):
+	case s.mayChange() && s.found(ofPhasePost...):
 		return present.One("The migration is not finished. Continue it:", s.WorkLine("run"))
+	case s.Plan != nil && s.mayChange() && s.has(migration.Error):
+		return present.One("A run would change something. See what:", s.Line("plan"))
+	case s.onlyReports():
+		return present.One("Nothing is left to change. A run that says so replaces the report of the one that failed:", s.WorkLine("run"))
 	case s.has(migration.Error):
-		return present.One("Fix the errors above. Then check again:", s.Line(verify...))
-	case s.found("run-deferred"):
+		return s.general().Fix("Then check again:", s.Line(verify...))
+	case s.found("run-deferred") && s.mayChange():
 		return present.One("Some work is deferred. Do it now:", s.WorkLine("run"))
+	case s.found("run-deferred") && s.Plan.has(migration.Deferred):
+		return present.One("Some work is deferred. See what it waits for:", s.Line("plan"))
 	case s.Namespace != "":
 		return present.One("Check the whole cluster:", s.Line("verify"))
 	default:
@@ -163,20 +177,32 @@ func (s State) afterVerify() []present.Step {
 	}
 }
 
+// mayChange says whether a run would change something now, as far as that is known.
+func (s State) mayChange() bool {
+	return s.Plan == nil || s.Plan.Changes > 0 || s.Plan.ExitCode != migration.ExitOK || s.Plan.has(migration.Error)
+}
+
+// onlyReports says that the only errors are reports of runs that failed, and that their jobs have
+// nothing left to do.
+func (s State) onlyReports() bool {
+	return s.Plan != nil && !s.mayChange() && !s.Plan.has(migration.Deferred) && s.has(migration.Error) &&
+		!slices.ContainsFunc(s.Findings, func(f present.Finding) bool { return f.Severity == migration.Error && f.ID != "run-failed" })
+}
+
 func (s State) afterStatus() []present.Step {
 	switch {
 	case s.Running:
-		return present.One("A run is working. Wait until it ends. Then:", s.Line("status"))
+		return present.One("A run is working. "+present.Wait+" Then:", s.Line("status"))
 	case s.Open:
 		return present.One("A run was interrupted. Continue it:", s.WorkLine("run"))
 	case !s.Reported:
 		return present.One("No job has run. See what a run would change:", s.Line("plan"))
 	case s.has(migration.Error):
-		return present.One("Fix the errors above. Then see what is left:", s.Line("plan"))
+		return s.general().Fix("Then see what is left:", s.Line("plan"))
 	case s.waitsForSwitch():
 		return s.upgrade()
 	case s.has(migration.Deferred):
-		return present.One("Follow the advice to the deferred work above. Then:", s.WorkLine("run"))
+		return s.general().Help("Then:", s.WorkLine("run"))
 	default:
 		return present.One("Check the result:", s.Line("verify"))
 	}
