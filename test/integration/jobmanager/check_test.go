@@ -98,7 +98,7 @@ func TestCheckNamesAllMissingPermissions(t *testing.T) {
 	}
 	out := tool(t, "check", "--kubeconfig", kubeconfig)
 	out.want(t, migration.ExitFindings, "permission-missing: ", " permissions are missing: ", "Permissions  missing: ", "eventmesh-migrate check --role --kubeconfig="+kubeconfig,
-		" × check-not-done: not checked, because this account may not read \"…\"", "Next: Give this Role to an administrator")
+		" × check-not-done: not checked, because this account may not read \"…\"", "Next: An administrator applies the Role that this prints:")
 	if lines := strings.Count(out.stdout, "\n"); lines > 40 {
 		t.Errorf("%d lines:\n%s", lines, out.stdout)
 	}

@@ -252,7 +252,7 @@ func TestStatus(t *testing.T) {
 	}
 	check := tool(t, "check")
 	check.want(t, migration.ExitFindings, "run-running (Lease eventmesh-migration/eventmesh-migration):", `"laptop_42_x"`, "eventmesh-migrate status\n",
-		"Next: Another run is working. Wait until it ends. Then:\n  eventmesh-migrate check\n")
+		"Next: Another run is working. Wait until it ends: ", "Then:\n  eventmesh-migrate check\n")
 	if strings.Contains(check.stdout, "run-open") {
 		t.Errorf("a run that works is not interrupted:\n%s", check.stdout)
 	}
