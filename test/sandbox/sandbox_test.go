@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -102,26 +103,32 @@ func open(t *testing.T, kubeconfig string) *terminal {
 // types a line, and waits for a line that begins like that.
 func (term *terminal) types(line, answer string) {
 	term.t.Helper()
+	term.typesEither(line, answer)
+}
+
+// typesEither types a line, and returns the next line that begins like one of the answers.
+func (term *terminal) typesEither(line string, answers ...string) string {
+	term.t.Helper()
 	if _, err := fmt.Fprintln(term.stdin, line); err != nil {
 		term.t.Fatal(err)
 	}
-	term.sees(answer)
+	return term.sees(answers...)
 }
 
-func (term *terminal) sees(answer string) {
+func (term *terminal) sees(answers ...string) string {
 	term.t.Helper()
 	limit := time.After(5 * time.Minute)
 	for {
 		select {
 		case line, more := <-term.lines:
-			if strings.HasPrefix(line, answer) {
-				return
+			if slices.ContainsFunc(answers, func(answer string) bool { return strings.HasPrefix(line, answer) }) {
+				return line
 			}
 			if strings.HasPrefix(line, "Failed: ") || !more {
-				term.t.Fatalf("the sandbox says %q, not %q", line, answer)
+				term.t.Fatalf("the sandbox says %q, not one of %q", line, answers)
 			}
 		case <-limit:
-			term.t.Fatalf("the sandbox does not say %q", answer)
+			term.t.Fatalf("the sandbox says none of %q", answers)
 		}
 	}
 }
