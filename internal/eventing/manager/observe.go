@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,14 +23,18 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
 
 // observer reads what a decision needs, from the API server and from NATS, and never from a cache.
 type observer struct {
 	*decide.Rules
 	reader client.Reader
-	needs  *dependency.Observer
-	nats   *connection
+	// all are the Subscriptions of the cluster. Each look lists them, and a decoder of its own
+	// takes a tenth of the time that the reader takes for thousands.
+	all   k8sutil.Source
+	needs *dependency.Observer
+	nats  *connection
 }
 
 // observe returns the world of the Eventing that is served. An error means that something could not
@@ -189,27 +194,23 @@ func (ob *observer) dependencies(ctx context.Context, w *decide.World) (err erro
 
 // subscriptions lists all, in pages: a decision must not miss one that a cache has not seen yet.
 func (ob *observer) subscriptions(ctx context.Context, w *decide.World) error {
-	const page = 500
-	var list stored.SubscriptionList
-	for {
-		err := ob.reader.List(ctx, &list, client.Limit(page), client.Continue(list.Continue))
-		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) || discoveryFailed(err) {
-			w.Subscriptions = nil // a kind that is not defined has no objects
-			if len(w.Ours) == 0 {
-				return nil // nothing takes events
-			}
-			return ob.needs.Subscriptions(ctx)
-		}
-		if err != nil {
-			return fmt.Errorf("cannot list Subscriptions: %w", err)
-		}
-		for i := range list.Items {
-			w.Subscriptions = append(w.Subscriptions, subscription(&list.Items[i]))
-		}
-		if list.Continue == "" {
+	_, err := k8sutil.Page(ctx, ob.all, metav1.ListOptions{}, k8sutil.Retrying(dependency.ReadBudget, nil),
+		func() { w.Subscriptions = nil },
+		func(u *unstructured.Unstructured) error {
+			w.Subscriptions = append(w.Subscriptions, subscription(u))
 			return nil
+		})
+	switch {
+	case apierrors.IsNotFound(err):
+		w.Subscriptions = nil // a kind that is not defined has no objects
+		if len(w.Ours) == 0 {
+			return nil // nothing takes events
 		}
+		return ob.needs.Subscriptions(ctx)
+	case err != nil:
+		return fmt.Errorf("cannot list Subscriptions: %w", err)
 	}
+	return nil
 }
 
 func discoveryFailed(err error) bool {
@@ -217,13 +218,19 @@ func discoveryFailed(err error) bool {
 	return errors.As(err, &none)
 }
 
-func subscription(s *stored.Subscription) decide.Subscription {
+// subscription is what a decision needs of one. A part that cannot be decoded is left out: an older
+// version has accepted it, or another definition of the kind.
+func subscription(u *unstructured.Unstructured) decide.Subscription {
 	out := decide.Subscription{
-		Namespace: s.Namespace, Name: s.Name, Version: s.ResourceVersion, Generation: s.Generation, Deleting: s.DeletionTimestamp != nil,
-		Finalizer: slices.Contains(s.Finalizers, eventingv1alpha2.Finalizer), Valid: true, Skipped: s.Labels[eventingv1alpha2.SkipSwitchLabel] == "true",
+		Namespace: u.GetNamespace(), Name: u.GetName(), Version: u.GetResourceVersion(), Generation: u.GetGeneration(), Deleting: u.GetDeletionTimestamp() != nil,
+		Finalizer: slices.Contains(u.GetFinalizers(), eventingv1alpha2.Finalizer), Valid: true, Skipped: u.GetLabels()[eventingv1alpha2.SkipSwitchLabel] == "true",
 		Epochs: map[operatorv1alpha1.BackendType]string{},
 	}
-	for _, c := range s.Status.Conditions {
+	var status eventingv1alpha2.SubscriptionStatus
+	if part(u, "status", &status) != nil {
+		status = eventingv1alpha2.SubscriptionStatus{}
+	}
+	for _, c := range status.Conditions {
 		switch bad := c.Status == corev1.ConditionFalse; c.Type {
 		case eventingv1alpha2.ConditionSpecValid:
 			out.Valid = !bad
@@ -231,8 +238,8 @@ func subscription(s *stored.Subscription) decide.Subscription {
 			out.Refused = bad
 		}
 	}
-	for _, b := range s.Status.Backends {
-		if b.ObservedGeneration != s.Generation {
+	for _, b := range status.Backends {
+		if b.ObservedGeneration != out.Generation {
 			out.Valid = true // what was found invalid may be valid by now
 			continue
 		}
@@ -240,8 +247,20 @@ func subscription(s *stored.Subscription) decide.Subscription {
 			out.Epochs[operatorv1alpha1.BackendType(b.Type)] = b.Epoch
 		}
 	}
-	out.Valid = out.Valid && s.Problem == nil
+	out.Valid = out.Valid && part(u, "spec", &eventingv1alpha2.SubscriptionSpec{}) == nil
 	return out
+}
+
+// part decodes a part of an object.
+func part(u *unstructured.Unstructured, field string, into any) error {
+	switch is := u.Object[field].(type) {
+	case nil:
+		return nil
+	case map[string]any:
+		return runtime.DefaultUnstructuredConverter.FromUnstructured(is, into)
+	default:
+		return fmt.Errorf("%s is no object", field)
+	}
 }
 
 // pick returns the Eventing that is served: the oldest in the cluster, by name among those of one

@@ -4,14 +4,20 @@ import (
 	"context"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
 
 // unserved is an API server that serves no Subscriptions now. versions are those of their
@@ -21,8 +27,11 @@ type unserved struct {
 	versions []string
 }
 
-func (u unserved) List(context.Context, client.ObjectList, ...client.ListOption) error {
-	return apierrors.NewNotFound(schema.GroupResource{Group: "eventing.kyma-project.io", Resource: "subscriptions"}, "")
+// none is its list.
+type none struct{ k8sutil.Source }
+
+func (none) List(context.Context, metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	return nil, apierrors.NewNotFound(schema.GroupResource{Group: "eventing.kyma-project.io", Resource: "subscriptions"}, "")
 }
 
 func (u unserved) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
@@ -53,10 +62,54 @@ func TestSubscriptionsThatCannotBeListed(t *testing.T) {
 		{"nothing takes events", []string{"v1alpha2"}, nil, false},
 	} {
 		reader := unserved{versions: tc.versions}
-		ob := &observer{reader: reader, needs: &dependency.Observer{Reader: reader}}
+		ob := &observer{reader: reader, all: none{}, needs: &dependency.Observer{Reader: reader}}
 		w := &decide.World{Ours: tc.ours}
 		if err := ob.subscriptions(t.Context(), w); (err != nil) != tc.fails || w.Subscriptions != nil {
 			t.Errorf("%s: %v, %v", tc.reason, w.Subscriptions, err)
+		}
+	}
+}
+
+// TestSubscription: what a decision needs is read as the types of the kind have it, also where a
+// part is not as they are.
+func TestSubscription(t *testing.T) {
+	const status = `{"ready":true,"conditions":[{"type":"Subscription spec valid","status":"False","lastTransitionTime":"2026-11-25T10:00:00Z"},{"type":"Sink delivering","status":"False","lastTransitionTime":null}],
+		"backends":[{"type":"NATS","ready":true,"observedGeneration":3,"serving":"NATS","epoch":"e1"},{"type":"EventMesh","ready":true,"observedGeneration":2,"serving":"NATS","epoch":"e1"}],"delivery":{"backlog":7}}`
+	const spec = `{"sink":"http://a.shop.svc.cluster.local","source":"commerce","types":["order.created.v1"],"config":{"maxInFlightMessages":"10"}}`
+	for _, tc := range []struct{ reason, metadata, spec, status string }{
+		{"all", `"resourceVersion":"7","generation":3,"finalizers":["eventing.kyma-project.io"],"labels":{"eventing.kyma-project.io/skip-switch":"true"},"deletionTimestamp":"2026-11-25T10:00:00Z"`, spec, status},
+		{"no status", `"generation":1`, spec, `null`},
+		{"an empty status", `"generation":1`, spec, `{}`},
+		{"nothing", `"generation":1`, `null`, `null`},
+		{"types that are a text", `"generation":3`, `{"types":"order.created.v1"}`, status},
+		{"a sink that is a number", `"generation":3`, `{"sink":7}`, `{"backends":[{"type":"NATS","ready":true,"observedGeneration":3,"epoch":"e1"}]}`},
+		{"a spec that is a text", `"generation":3`, `"all"`, status},
+		{"a status that is a list", `"generation":3`, spec, `[]`},
+		{"a status with another type", `"generation":3`, spec, `{"conditions":[{"type":"Subscription spec valid","status":"False"}],"backends":"NATS"}`},
+		{"fields of another version", `"generation":3`, `{"sink":"http://a","filter":{"filters":[]},"more":1.5}`, `{"more":true}`},
+	} {
+		raw := []byte(`{"apiVersion":"eventing.kyma-project.io/v1alpha2","kind":"Subscription","metadata":{"name":"orders","namespace":"shop",` + tc.metadata + `},"spec":` + tc.spec + `,"status":` + tc.status + `}`)
+		u := &unstructured.Unstructured{}
+		if err := u.UnmarshalJSON(raw); err != nil {
+			t.Fatal(err)
+		}
+		var s stored.Subscription
+		if err := s.UnmarshalJSON(raw); err != nil {
+			t.Fatal(err)
+		}
+		got := subscription(u)
+		want := decide.Subscription{
+			Namespace: "shop", Name: "orders", Version: s.ResourceVersion, Generation: s.Generation, Deleting: s.DeletionTimestamp != nil, Finalizer: len(s.Finalizers) > 0, Skipped: len(s.Labels) > 0,
+			Valid: got.Valid, Refused: len(s.Status.Conditions) == 2, Epochs: map[operatorv1alpha1.BackendType]string{},
+		}
+		if len(s.Status.Backends) > 0 {
+			want.Epochs[operatorv1alpha1.NATS] = "e1"
+		}
+		if diff := cmp.Diff(want, got); diff != "" || s.Problem != nil && got.Valid {
+			t.Errorf("%s: problem %v (-want +got):\n%s", tc.reason, s.Problem, diff)
+		}
+		if unread := part(u, "spec", &eventingv1alpha2.SubscriptionSpec{}) != nil; unread != (s.Problem != nil) {
+			t.Errorf("%s: the spec cannot be read: %t, and by its type: %v", tc.reason, unread, s.Problem)
 		}
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -45,6 +46,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	eventingchart "github.com/kyma-project/eventmesh-migration/charts/eventing"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
@@ -53,6 +55,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
 
 // The bound of requests to the API server a second. A look at everything takes about 40 of them,
@@ -239,9 +242,17 @@ func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInte
 	defer nats.close()
 	go nats.watch(ctx)
 	reader := patient{mgr.GetAPIReader()}
+	watching, err := dynamic.NewForConfig(mgr.GetConfig())
+	if err != nil {
+		return err
+	}
+	lists, err := k8sutil.NewLister(mgr.GetConfig(), watching)
+	if err != nil {
+		return err
+	}
 	r := &reconciler{
 		Rules: d, client: mgr.GetClient(),
-		observer: &observer{Rules: d, reader: reader, needs: &dependency.Observer{Reader: reader, Discovery: api}, nats: nats},
+		observer: &observer{Rules: d, reader: reader, all: lists.Source(eventingv1alpha2.GroupVersion.WithResource("subscriptions"), ""), needs: &dependency.Observer{Reader: reader, Discovery: api}, nats: nats},
 		actor:    &actor{Rules: d, client: mgr.GetClient(), reader: reader, nats: nats, recorder: mgr.GetEventRecorder(backend.Operator), fence: lock},
 	}
 	everything := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
