@@ -193,7 +193,7 @@ func CanConfirm(in io.Reader, isTerminal func(io.Writer) bool, flag string) erro
 
 // Confirm asks a person.
 func Confirm(in io.Reader, stderr io.Writer, question string) (bool, error) {
-	fmt.Fprintf(stderr, "%s [y/N] ", question)
+	fmt.Fprint(stderr, AtWords(question+" [y/N] ", Width(stderr)))
 	answer, err := bufio.NewReader(in).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, fmt.Errorf("cannot read the answer: %w", err)

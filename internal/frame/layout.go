@@ -1,17 +1,28 @@
 package frame
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
-// Fit cuts a text to the width, with "…" at its end.
+// Fit cuts a text to the width, with "…" at its end. It cuts behind a word, but for one that is
+// longer than the width.
 func Fit(text string, width int) string {
-	if utf8.RuneCountInString(text) <= width {
+	all := []rune(text)
+	if len(all) <= width {
 		return text
 	}
-	return string([]rune(text)[:max(0, width-1)]) + "…"
+	part := string(all[:max(0, width-1)])
+	if at := strings.LastIndex(part, " "); at > 0 && all[max(0, width-1)] != ' ' {
+		part = part[:at]
+	}
+	return unfinished.ReplaceAllString(part, "") + "…"
 }
+
+// unfinished is the end of a text that was cut: punctuation, and the number of what is not there.
+var unfinished = regexp.MustCompile(`( [0-9,]+|[ ,;:([{]+)+$`)
 
 // Wrap divides a text into lines of at most that width. A longer word stays whole.
 func Wrap(text string, width int) []string {
@@ -46,11 +57,55 @@ func Indented(text, indent string, width, most int) []string {
 	return lines
 }
 
-// Columns lays rows out in columns. What is too wide is cut, the last column first and then the
-// widest; the columns before it never get narrower than their head.
+// gap is between two columns. The last column has a text, of which so much is shown at least.
+const gap, leastText = 3, 20
+
+// Columns lays rows out in columns. What is too wide loses first what the text in the last column
+// has beyond 20 characters, then whole columns: the last but one first, in the end also the last.
+// Values of the columns that are left are not cut.
 func Columns(rows [][]string, width int) []string {
-	const gap = 3
-	var columns []int
+	wide := widths(rows)
+	shown := make([]int, len(wide)) // columns, by their index
+	for i := range shown {
+		shown[i] = i
+	}
+	total := func() (n int) {
+		for _, i := range shown {
+			n += wide[i] + gap
+		}
+		return n - gap
+	}
+	for len(shown) > 1 && total() > width {
+		last := shown[len(shown)-1]
+		switch room := wide[last] - (total() - width); {
+		case last == len(wide)-1 && room >= min(wide[last], leastText):
+			wide[last] = room
+		case len(shown) > 2:
+			shown = slices.Delete(shown, len(shown)-2, len(shown)-1)
+		default:
+			shown = shown[:1]
+		}
+	}
+	lines := make([]string, 0, len(rows))
+	for _, row := range rows {
+		var b strings.Builder
+		for _, i := range shown {
+			if i >= len(row) {
+				break
+			}
+			cell := OneLine(row[i])
+			if i == len(wide)-1 && i > 0 {
+				cell = Fit(cell, wide[i])
+			}
+			b.WriteString(cell + strings.Repeat(" ", wide[i]-utf8.RuneCountInString(cell)+gap))
+		}
+		lines = append(lines, strings.TrimRight(b.String(), " "))
+	}
+	return lines
+}
+
+// widths are those of the columns.
+func widths(rows [][]string) (columns []int) {
 	for _, row := range rows {
 		for i, cell := range row {
 			if i == len(columns) {
@@ -59,49 +114,32 @@ func Columns(rows [][]string, width int) []string {
 			columns[i] = max(columns[i], utf8.RuneCountInString(OneLine(cell)))
 		}
 	}
-	least := make([]int, len(columns))
-	for i := range least {
-		least[i] = min(columns[i], 8)
-		if len(rows) > 0 && i < len(rows[0]) {
-			least[i] = min(columns[i], max(least[i], utf8.RuneCountInString(rows[0][i])))
-		}
-	}
-	for excess := sum(columns) + gap*(len(columns)-1) - width; excess > 0; {
-		// The last column has the long text. After it, the widest gives way.
-		at := len(columns) - 1
-		if columns[at] <= max(least[at], 20) {
-			for i := range columns {
-				if columns[i]-least[i] > columns[at]-least[at] {
-					at = i
-				}
-			}
-		}
-		if columns[at] <= least[at] {
-			break
-		}
-		columns[at]--
-		excess--
-	}
-	lines := make([]string, 0, len(rows))
-	for _, row := range rows {
-		var b strings.Builder
-		for i, cell := range row {
-			cell = Fit(OneLine(cell), columns[i])
-			b.WriteString(cell)
-			if i < len(row)-1 {
-				b.WriteString(strings.Repeat(" ", columns[i]-utf8.RuneCountInString(cell)+gap))
-			}
-		}
-		lines = append(lines, strings.TrimRight(b.String(), " "))
-	}
-	return lines
+	return columns
 }
 
-func sum(numbers []int) (total int) {
-	for _, n := range numbers {
-		total += n
+// painted is what a terminal does not show of a text.
+var painted = regexp.MustCompile(`\x1b\[[0-9;]*m`)
+
+// AtWords puts spaces into a line, so that a terminal of a width begins a new line before a word
+// that does not fit. It stays one line, and is copied as one: a command in it can be pasted.
+func AtWords(line string, width int) string {
+	width = max(1, width)
+	var b strings.Builder
+	for at, word := 0, ""; ; {
+		var more bool
+		word, line, more = strings.Cut(line, " ")
+		n := utf8.RuneCountInString(painted.ReplaceAllString(word, ""))
+		if left := width - at%width; at%width > 0 && left < n && n <= width {
+			b.WriteString(strings.Repeat(" ", left))
+			at += left
+		}
+		b.WriteString(word)
+		if at += n; !more {
+			return b.String()
+		}
+		b.WriteByte(' ')
+		at++
 	}
-	return total
 }
 
 // OneLine is a text without its line breaks.

@@ -3,7 +3,7 @@ package frame
 import (
 	"io"
 	"os"
-	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -64,12 +64,21 @@ func (s *StatusLine) Live() bool { return s.live }
 func (s *StatusLine) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.shown == "" {
+	if !s.live {
 		return s.w.Write(b)
 	}
-	s.shown = cut(s.text, s.Width())
+	width := s.Width()
+	lines := strings.Split(string(b), "\n")
+	for i := range lines {
+		lines[i] = AtWords(lines[i], width)
+	}
+	text := strings.Join(lines, "\n")
+	if s.shown != "" {
+		s.shown = cut(s.text, width)
+		text = erase + text + s.shown + "\r"
+	}
 	// One call, so that the screen is never seen without the status line.
-	if _, err := s.w.Write(slices.Concat([]byte(erase), b, []byte(s.shown+"\r"))); err != nil {
+	if _, err := io.WriteString(s.w, text); err != nil {
 		return 0, err
 	}
 	return len(b), nil
@@ -138,7 +147,7 @@ func (s *StatusLine) show(text string) {
 // cut fits a line into the width. The last column stays free: a terminal wraps after it.
 func cut(line string, width int) string {
 	if r := []rune(line); len(r) >= width {
-		return string(r[:max(0, width-2)]) + "…"
+		return string(r[:max(0, width-2)]) + "…" // also in a word: a part of a name says more than none
 	}
 	return line
 }
