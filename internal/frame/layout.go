@@ -120,10 +120,19 @@ func widths(rows [][]string) (columns []int) {
 // painted is what a terminal does not show of a text.
 var painted = regexp.MustCompile(`\x1b\[[0-9;]*m`)
 
-// AtWords puts spaces into a line, so that a terminal of a width begins a new line before a word
-// that does not fit. It stays one line, and is copied as one: a command in it can be pasted.
-func AtWords(line string, width int) string {
-	width = max(1, width)
+// AtWords puts spaces into the lines of a text, so that a terminal of a width begins a new line
+// before a word that does not fit. Each stays one line, and is copied as one: a command in it can
+// be pasted.
+func AtWords(text string, width int) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = padded(lines[i], max(1, width))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// padded is a line with these spaces.
+func padded(line string, width int) string {
 	var b strings.Builder
 	for at, word := 0, ""; ; {
 		var more bool

@@ -90,6 +90,9 @@ func TestAtWords(t *testing.T) {
 			if diff := cmp.Diff(strings.Fields(line), strings.Fields(got)); diff != "" {
 				t.Errorf("%q at %d columns has other words (-want +got):\n%s", line, width, diff)
 			}
+			if two := AtWords(line+"\n"+line, width); two != got+"\n"+got {
+				t.Errorf("%d columns: the second line depends on the first one: %q", width, two)
+			}
 			rows := shown(got, width)
 			for i := 1; i < len(rows); i++ {
 				before, after := rows[i-1], rows[i]

@@ -3,7 +3,6 @@ package frame
 import (
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -68,11 +67,7 @@ func (s *StatusLine) Write(b []byte) (int, error) {
 		return s.w.Write(b)
 	}
 	width := s.Width()
-	lines := strings.Split(string(b), "\n")
-	for i := range lines {
-		lines[i] = AtWords(lines[i], width)
-	}
-	text := strings.Join(lines, "\n")
+	text := AtWords(string(b), width)
 	if s.shown != "" {
 		s.shown = cut(s.text, width)
 		text = erase + text + s.shown + "\r"

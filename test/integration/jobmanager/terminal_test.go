@@ -32,7 +32,8 @@ var (
 // for them; undo asks them.
 func TestTerminal(t *testing.T) {
 	xterm := []string{"TERM=xterm"}
-	question := regexp.MustCompile(`httpsource-sync: run \S+, begun \d+\w+ ago\. Undoing it would delete \d+ of kind HTTPSource\.\s+Undo on https://`)
+	// A terminal gets spaces before a word that does not fit.
+	question := regexp.MustCompile(`httpsource-sync: run \S+, begun \d+\w+ ago\. +Undoing +it +would +delete +\d+ +of +kind +HTTPSource\.\s+Undo on https://`)
 	for _, tc := range []struct {
 		reason          string
 		env             []string
