@@ -67,10 +67,25 @@ func (s State) first(severity migration.Severity, of, ofMany, then, command stri
 // onlyLooks is a command that changes nothing.
 var onlyLooks = regexp.MustCompile(`^kubectl (-n \S+ )?(get|describe|logs|wait|config|cluster-info|auth|rollout status)( |$)`)
 
-// sentence is a note without its end.
+// sentence is a note without its end. If it is about a wait, it says how long that takes.
 func sentence(note string) string {
-	return strings.ToUpper(note[:1]) + strings.TrimRight(note[1:], ".:")
+	text := strings.ToUpper(note[:1]) + strings.TrimRight(note[1:], ".:")
+	switch {
+	case hasTime.MatchString(text):
+	case goes.MatchString(text):
+		text += ". That takes seconds, unless a finalizer holds it"
+	case ends.MatchString(text):
+		text += ". That takes some minutes at most"
+	}
+	return text
 }
+
+// goes is a wait for a deletion, ends one for something else, and hasTime says how long it takes.
+var (
+	goes    = regexp.MustCompile(`(?i)wait until \S+ (is|are) gone`)
+	ends    = regexp.MustCompile(`(?i)wait (until|for) `)
+	hasTime = regexp.MustCompile(`\b(seconds?|minutes?|hours?)\b`)
+)
 
 // name is the finding in a sentence.
 func (f Finding) name() string {

@@ -64,3 +64,20 @@ func TestUndoAndExplain(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitsHaveATime: who is asked to wait is told how long.
+func TestWaitsHaveATime(t *testing.T) {
+	for note, want := range map[string]string{
+		"Wait until it is gone, and run the job again.":         "Wait until it is gone, and run the job again. That takes seconds, unless a finalizer holds it",
+		"wait until it ends:":                                   "Wait until it ends. That takes some minutes at most",
+		"Wait until it ends, mostly minutes.":                   "Wait until it ends, mostly minutes",
+		"Create the Namespace.":                                 "Create the Namespace",
+		"Wait for what the report names. Then run again.":       "Wait for what the report names. Then run again. That takes some minutes at most",
+		"Wait until they are gone. If one stays, look at it.":   "Wait until they are gone. If one stays, look at it. That takes seconds, unless a finalizer holds it",
+		"The operator removes it within 5 minutes. Wait for it": "The operator removes it within 5 minutes. Wait for it",
+	} {
+		if got := sentence(note); got != want {
+			t.Errorf("%q: %q, want %q", note, got, want)
+		}
+	}
+}
