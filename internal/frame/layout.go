@@ -134,9 +134,10 @@ func AtWords(text string, width int) string {
 // padded is a line with these spaces.
 func padded(line string, width int) string {
 	var b strings.Builder
-	for at, word := 0, ""; ; {
-		var more bool
-		word, line, more = strings.Cut(line, " ")
+	at := 0
+	for {
+		word, rest, more := strings.Cut(line, " ")
+		line = rest
 		n := utf8.RuneCountInString(painted.ReplaceAllString(word, ""))
 		if left := width - at%width; at%width > 0 && left < n && n <= width {
 			b.WriteString(strings.Repeat(" ", left))
