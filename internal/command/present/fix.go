@@ -75,7 +75,7 @@ func sentence(note string) string {
 	case goes.MatchString(text):
 		text += ". That takes seconds, unless a finalizer holds it"
 	case ends.MatchString(text):
-		text += ". That takes some minutes at most"
+		text += ". That mostly takes minutes"
 	}
 	return text
 }
@@ -83,7 +83,7 @@ func sentence(note string) string {
 // goes is a wait for a deletion, ends one for something else, and hasTime says how long it takes.
 var (
 	goes    = regexp.MustCompile(`(?i)wait until \S+ (is|are) gone`)
-	ends    = regexp.MustCompile(`(?i)wait (until|for) `)
+	ends    = regexp.MustCompile(`(?i)wait until `)
 	hasTime = regexp.MustCompile(`\b(seconds?|minutes?|hours?)\b`)
 )
 

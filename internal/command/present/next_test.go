@@ -65,14 +65,14 @@ func TestUndoAndExplain(t *testing.T) {
 	}
 }
 
-// TestWaitsHaveATime: who is asked to wait is told how long.
+// TestWaitsHaveATime: who is asked to wait is told how long, where that is known.
 func TestWaitsHaveATime(t *testing.T) {
 	for note, want := range map[string]string{
 		"Wait until it is gone, and run the job again.":         "Wait until it is gone, and run the job again. That takes seconds, unless a finalizer holds it",
-		"wait until it ends:":                                   "Wait until it ends. That takes some minutes at most",
+		"wait until it ends:":                                   "Wait until it ends. That mostly takes minutes",
 		"Wait until it ends, mostly minutes.":                   "Wait until it ends, mostly minutes",
 		"Create the Namespace.":                                 "Create the Namespace",
-		"Wait for what the report names. Then run again.":       "Wait for what the report names. Then run again. That takes some minutes at most",
+		"Wait for what the report names. Then run again.":       "Wait for what the report names. Then run again",
 		"Wait until they are gone. If one stays, look at it.":   "Wait until they are gone. If one stays, look at it. That takes seconds, unless a finalizer holds it",
 		"The operator removes it within 5 minutes. Wait for it": "The operator removes it within 5 minutes. Wait for it",
 	} {
