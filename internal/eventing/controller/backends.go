@@ -101,9 +101,6 @@ func (c *Controller) reconcileBackends(ctx context.Context, _ reconcile.Request)
 	}
 	if c.take(&next, false) {
 		c.log.Info("serving", zap.String("backends", next.backends.Serving.String()), zap.String("epoch", next.backends.Epoch), zap.Time("stream", next.created))
-		if err := c.ready.Await(ctx, next.round); err != nil {
-			return reconcile.Result{}, err
-		}
 		if err := enqueueAll(ctx, c.client, &c.subscriptions); err != nil {
 			return reconcile.Result{}, err
 		}
@@ -179,14 +176,11 @@ func (c *Controller) take(s *state, first bool) (changed bool) {
 // writes only what is new.
 func (c *Controller) report(ctx context.Context, s *state) error {
 	of := s.backends
-	ready, err := c.ready.Tell(ctx, s.round)
-	if err != nil {
-		return err
-	}
+	ready, unread := c.ready.Tell(ctx, s.round) // what is followed is said nevertheless
 	key := types.NamespacedName{Namespace: c.options.Namespace, Name: c.options.Names.ControllerState()}
 	want := backend.ControllerState{Epoch: of.Epoch, ObservedServing: of.Serving, Leader: c.options.Pod, APICertificate: c.identity.Pin, Ready: ready, At: time.Now()}
 	var config corev1.ConfigMap
-	err = c.live.Get(ctx, key, &config)
+	err := c.live.Get(ctx, key, &config)
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("ConfigMap %s does not exist yet: the operator creates it", key)
 	}
@@ -202,7 +196,7 @@ func (c *Controller) report(ctx context.Context, s *state) error {
 	if c.ready.Said(s.round, ready) { // their statuses were held
 		return enqueueAll(ctx, c.client, &c.subscriptions)
 	}
-	return nil
+	return unread
 }
 
 // enqueueAll lets each Subscription be reconciled.

@@ -11,9 +11,8 @@ import (
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
-
-const pageSize = 500
 
 // All is the Tally of all Subscriptions of a cluster.
 type All struct {
@@ -25,28 +24,12 @@ type All struct {
 	News func()
 }
 
-// Await begins to wait for all that exist, in a round.
-func (a *All) Await(ctx context.Context, round int) error {
-	all, _, err := a.List(ctx)
-	if err != nil {
-		return err
-	}
-	var keys []types.NamespacedName
-	for _, s := range all {
-		keys = append(keys, s.NamespacedName)
-	}
-	if a.Expect(round, keys) {
-		a.News()
-	}
-	return nil
-}
-
 // List reads all from the API server, and the resource version in which these are all.
 func (a *All) List(ctx context.Context) (all []Subscription, version string, err error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(eventingv1alpha2.GroupVersion.WithKind("SubscriptionList"))
 	for {
-		if err := a.Live.List(ctx, list, client.Limit(pageSize), client.Continue(list.Continue)); err != nil {
+		if err := a.Live.List(ctx, list, client.Limit(k8sutil.PageSize), client.Continue(list.Continue)); err != nil {
 			return nil, "", fmt.Errorf("cannot list Subscriptions: %w", err)
 		}
 		for i := range list.Items {
@@ -80,14 +63,20 @@ func (a *All) Gone(key types.NamespacedName) {
 	}
 }
 
-// Tell returns what the operator is to be told in a round.
+// Tell returns what the operator is to be told in a round. With an error, that is what it was told
+// before.
 func (a *All) Tell(ctx context.Context, round int) (backend.Versions, error) {
 	if !a.Due() {
 		return a.Claims(), nil
 	}
 	all, version, err := a.List(ctx)
 	if err != nil {
-		return nil, err
+		return a.Claims(), err
 	}
+	var keys []types.NamespacedName
+	for _, s := range all {
+		keys = append(keys, s.NamespacedName)
+	}
+	a.Expect(round, keys)
 	return a.Complete(round, all, version), nil
 }

@@ -117,12 +117,15 @@ func (t *Tally) Found(round int, s Subscription, ready map[operatorv1alpha1.Back
 	return t.due()
 }
 
-// Forget forgets a Subscription that does not exist any more.
+// Forget forgets a Subscription that does not exist any more. It returns what Expect returns.
 func (t *Tally) Forget(key types.NamespacedName) (news bool) {
 	t.mu.Lock()
-	round := t.round
-	t.mu.Unlock()
-	return t.Found(round, Subscription{NamespacedName: key, Out: true}, nil)
+	defer t.mu.Unlock()
+	delete(t.found, key)
+	for _, left := range t.left {
+		delete(left, key)
+	}
+	return t.due()
 }
 
 // Complete returns the backends on which all of these Subscriptions are ready, each with the
@@ -146,11 +149,11 @@ func (t *Tally) Complete(round int, all []Subscription, version string) (complet
 	return complete
 }
 
-// Due tells whether Complete may have news.
+// Due tells whether Complete may have news, or Expect was not called yet.
 func (t *Tally) Due() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.due()
+	return t.left == nil && len(t.serving) > 0 || t.due()
 }
 
 func (t *Tally) due() bool {

@@ -1,12 +1,16 @@
 package readiness_test
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
@@ -187,4 +191,50 @@ func TestHold(t *testing.T) {
 			t.Errorf("after a minute it waits %s", got)
 		}
 	})
+}
+
+// flaky is an API server that fails once.
+type flaky struct {
+	client.Reader
+	failed bool
+	all    []readiness.Subscription
+}
+
+func (f *flaky) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	if !f.failed {
+		f.failed = true
+		return errors.New("not now")
+	}
+	list := into.(*metav1.PartialObjectMetadataList)
+	list.ResourceVersion, list.Items = "9", nil
+	for _, s := range f.all {
+		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Generation: s.Generation}})
+	}
+	return nil
+}
+
+// TestTell: what could not be listed is listed at the next look, and one that does not exist any
+// more keeps nobody waiting.
+func TestTell(t *testing.T) {
+	a, b := sub("a"), sub("b")
+	server, news := &flaky{all: []readiness.Subscription{a, b}}, 0
+	all := readiness.All{Live: server, News: func() { news++ }}
+	round := all.Begin(backend.Set{onMesh})
+	if got, err := all.Tell(t.Context(), round); err == nil || len(got) > 0 {
+		t.Errorf("without an answer all are ready up to %s, %v", got, err)
+	}
+	all.Found(round, a, on(onMesh))
+	if got, err := all.Tell(t.Context(), round); err != nil || len(got) > 0 || all.Due() {
+		t.Errorf("before b is ready all are ready up to %s, %v", got, err)
+	}
+	server.all = []readiness.Subscription{a}
+	all.Gone(b.NamespacedName)
+	got, err := all.Tell(t.Context(), round)
+	if err != nil || got[onMesh] != "9" || news != 1 {
+		t.Errorf("when b is gone all are ready up to %s, %v; there was news %d times", got, err, news)
+	}
+	all.Said(round, got)
+	if got, err := all.Tell(t.Context(), round); err != nil || got[onMesh] != "9" {
+		t.Errorf("what was said is %s, %v", got, err)
+	}
 }
