@@ -13,10 +13,13 @@ const (
 	Stream = "sap"
 	// OpenSubjects are those of the stream while it takes events.
 	OpenSubjects = subjectPrefix + ">"
-	// ClosedSubjects are those of the stream while it takes none: nobody publishes to them. NATS
-	// refuses a publish to any other subject, however many publishers have not yet heard of it.
+	// ClosedSubjects are those of the stream while it takes none: only the operator publishes to
+	// them. NATS refuses a publish to any other subject, however many publishers have not yet heard
+	// of it.
 	// Consumers keep their filters and go on.
 	ClosedSubjects = "kyma-closed.>"
+	// Barrier is where the operator publishes to find out that all before it is stored.
+	Barrier = "kyma-closed.barrier"
 
 	// DeadLetters is the stream of events that were given up, DeadLetterSubjects what it stores.
 	DeadLetters        = "dead-letters"

@@ -29,6 +29,9 @@ const (
 	// askAgain is when NATS is asked again for what no watch tells: which certificate it has, what
 	// is in its streams.
 	askAgain = 10 * time.Second
+	// settling is when a closed, empty stream of one server is looked at again: a barrier shows soon
+	// that it stays so.
+	settling = time.Second
 )
 
 // Renderer is a chart.Chart, or one that remembers its renderings.
@@ -51,8 +54,8 @@ type Rules struct {
 	// DependencyTimeout is how long a missing API of others is awaited; BackendTimeout how long a
 	// backend may take to start.
 	DependencyTimeout, BackendTimeout time.Duration
-	// DrainDelay is how long after its close a stream may still store what was published before;
-	// DrainWatch is how long it has to be empty after that.
+	// DrainDelay is how long after its close a stream of several servers may still store what was
+	// published before; DrainWatch is how long it has to be empty after that.
 	DrainDelay, DrainWatch time.Duration
 	// MeshDelay is how long events may be on their way in Channels that cannot be looked into.
 	MeshDelay time.Duration

@@ -51,6 +51,8 @@ type connection struct {
 	away, behind time.Time
 	// empty is when the stream was; stuck is when it held events that no consumer has to deliver.
 	empty, stuck steady
+	// barrier is what proves of a closed stream that nothing comes after it.
+	barrier barrier
 	// room is what was last seen of the stream and its volume.
 	room room
 	// full are the subjects of which the stream takes no more events, since when; nil if this
@@ -94,29 +96,6 @@ type room struct {
 	full  string
 	// letters is about how many dead letters there are; 0 if that is unknown.
 	letters uint64
-}
-
-// steady is since when something was so of a stream that stored nothing meanwhile.
-type steady struct {
-	stream time.Time
-	last   uint64
-	since  time.Time
-}
-
-// reading is when a request began and ended. What it says is of a time in between.
-type reading struct{ began, ended time.Time }
-
-// lasts notes that something is so, or not, and returns for how long it was at least. Two reads
-// with one last sequence prove that nothing was stored in between.
-func (s *steady) lasts(is bool, info *jetstream.StreamInfo, at reading) time.Duration {
-	switch {
-	case !is:
-		*s = steady{}
-		return 0
-	case s.since.IsZero() || !s.stream.Equal(info.Created) || s.last != info.State.LastSeq:
-		*s = steady{stream: info.Created, last: info.State.LastSeq, since: at.ended}
-	}
-	return max(0, at.began.Sub(s.since))
 }
 
 func (c *connection) close() {
@@ -405,7 +384,13 @@ func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn,
 				return err
 			}
 		}
-		w.NATS.Quiet = c.quiet(info, at, d) && (w.NATS.DeadLetters == nil || current(w.NATS.DeadLetters))
+		if c.wantsBarrier(info, at) {
+			if info, err = c.raise(ctx, js); err != nil {
+				return err
+			}
+			w.NATS.Stream = info
+		}
+		w.NATS.Quiet = (c.behindBarrier(info) || c.quiet(info, at, d)) && (w.NATS.DeadLetters == nil || current(w.NATS.DeadLetters))
 		w.NATS.Dangling = c.dangling(info, w.NATS.Consumers, at)
 	}
 	return nil
@@ -430,49 +415,6 @@ func deadLetters(ctx context.Context, js jetstream.JetStream) (*jetstream.Stream
 		return nil, err
 	}
 	return s.CachedInfo(), nil
-}
-
-// quiet tells whether a closed stream was empty for long enough.
-func (c *connection) quiet(info *jetstream.StreamInfo, at reading, d *decide.Rules) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	closed, marked := stream.ClosedAt(info.Config)
-	empty := info.State.Msgs == 0 && current(info)
-	if empty && !marked && !stream.Open(info.Config) && info.State.LastSeq == 0 {
-		return true // it was never open
-	}
-	lasts := c.empty.lasts(empty && marked && at.began.Sub(closed) >= d.DrainDelay, info, at)
-	return lasts > 0 && lasts >= d.DrainWatch
-}
-
-// dangling tells whether a closed stream has held events for long that no consumer has to deliver.
-// The consumers are read after the stream, so one look alone proves nothing.
-func (c *connection) dangling(info *jetstream.StreamInfo, consumers []*jetstream.ConsumerInfo, at reading) bool {
-	const limit = 10 * time.Minute
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	busy := slices.ContainsFunc(consumers, func(c *jetstream.ConsumerInfo) bool { return c.NumPending > 0 || c.NumAckPending > 0 })
-	return c.stuck.lasts(!stream.Open(info.Config) && info.State.Msgs > 0 && current(info) && !busy, info, at) >= limit
-}
-
-// current tells whether each copy of the stream is up to date: a leader that was cut off answers
-// with an old state.
-func current(info *jetstream.StreamInfo) bool {
-	return info.Cluster == nil || info.Cluster.Leader != "" && len(behind(info)) == 0
-}
-
-// behind are the servers whose copy of the stream is not up to date, sorted.
-func behind(info *jetstream.StreamInfo) (servers []string) {
-	if info.Cluster == nil {
-		return nil
-	}
-	for _, peer := range info.Cluster.Replicas {
-		if !peer.Current {
-			servers = append(servers, peer.Name)
-		}
-	}
-	slices.Sort(servers)
-	return servers
 }
 
 // stale tells whether the certificate of the connection is another one than that of the Secret.

@@ -185,6 +185,8 @@ func TestUsers(t *testing.T) {
 		{"publisher", "$JS.API.STREAM.PURGE.sap"},
 		{"controller", "kyma.commerce.order.created.v1"},
 		{"controller", "$JS.API.CONSUMER.CREATE.other.mine"},
+		{"controller", backend.Barrier},
+		{"publisher", backend.Barrier},
 		{"manager", "kyma.commerce.order.created.v1"},
 		{"manager", "$SYS.REQ.SERVER.PING"},
 		{"system", "$JS.API.STREAM.DELETE.sap"},
@@ -327,6 +329,13 @@ func TestStreamFacts(t *testing.T) {
 	}
 	if n := messages(); n != 0 {
 		t.Errorf("%d events are stored after all were delivered", n)
+	}
+	// The operator's barrier has a sequence, and is not kept.
+	if ack, err := manager.Publish(ctx, backend.Barrier, nil); err != nil || ack.Sequence == 0 {
+		t.Errorf("the barrier: %+v, %v", ack, err)
+	}
+	if n := messages(); n != 0 {
+		t.Errorf("%d messages are stored after the barrier", n)
 	}
 	if _, err := manager.UpdateStream(ctx, open); err != nil {
 		t.Fatal(err)

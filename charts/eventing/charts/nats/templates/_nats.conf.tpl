@@ -59,7 +59,7 @@ accounts {
     users: [
       {
         nkey: {{ .Values.users.manager }}
-        permissions { publish: ["$JS.API.>"], subscribe: ["_INBOX.manager.>"] }
+        permissions { publish: ["$JS.API.>", "kyma-closed.barrier"], subscribe: ["_INBOX.manager.>"] }
       }
       {
         nkey: {{ .Values.users.controller }}
