@@ -49,6 +49,9 @@ type (
 		Config   jetstream.StreamConfig
 		Why      string
 	}
+	// DeleteStream deletes the stream that was observed, if it is closed and holds nothing. That it
+	// cannot is no reason not to remove NATS.
+	DeleteStream struct{ Observed *jetstream.StreamInfo }
 	// Reload makes servers read a certificate that has changed.
 	Reload struct{}
 	// Abandon removes the controller's finalizer from a Subscription: the controller is gone.
@@ -70,6 +73,7 @@ func (a Orphan) String() string {
 func (a RemoveTrigger) String() string { return "delete Trigger " + a.Name }
 func (a CreateStream) String() string  { return "create stream " + a.Config.Name }
 func (a UpdateStream) String() string  { return a.Why + " stream " + a.Config.Name }
+func (a DeleteStream) String() string  { return "delete stream " + a.Observed.Config.Name }
 func (Reload) String() string          { return "reload certificates of NATS servers" }
 func (a Abandon) String() string {
 	return fmt.Sprintf("remove the finalizer of Subscription %s", a.Subscription)

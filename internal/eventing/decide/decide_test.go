@@ -159,6 +159,11 @@ func (s *scene) follow(a Action) {
 			return
 		}
 		s.w.NATS.Stream = &jetstream.StreamInfo{Config: a.Config, Created: s.w.Now.Add(time.Duration(s.created))}
+	case DeleteStream:
+		if s.w.NATS.Stream != nil && s.w.NATS.Stream.State.Msgs > 0 {
+			s.lost = "the stream was deleted with an event"
+		}
+		s.w.NATS.Stream = nil
 	case Abandon:
 		for i := range s.w.Subscriptions {
 			s.w.Subscriptions[i].Finalizer = false
@@ -410,6 +415,7 @@ func TestTeardown(t *testing.T) {
 		"delete Service eventing-controller-metrics", "delete Service eventing-publisher-proxy", "delete Service eventing-publisher-proxy-metrics",
 		"delete ConfigMap eventing-controller-state", "delete ConfigMap eventing-backends",
 	}
+	drained := slices.Insert(slices.Clone(deleted), 2, "delete stream sap") // it holds nothing, and delays the end of NATS
 	closed := []string{"delete Deployment eventing-publisher-proxy", "accept no more events on ConfigMap eventing-backends", "close stream sap"}
 	marked := []string{"write that it is drained on PersistentVolumeClaim data-eventing-nats-0", "write that NATS is drained on ConfigMap eventing-nats-config"}
 	left := []string{"tell: VolumesLeft", "remove the finalizer"}
@@ -425,7 +431,7 @@ func TestTeardown(t *testing.T) {
 		{
 			reason: "the stream is closed, watched, marked; then all goes", first: closed,
 			then:   func(s *scene) { s.w.NATS.Quiet = true },
-			second: append(append(append([]string{}, marked...), deleted...), left...),
+			second: slices.Concat(marked, drained, left),
 		},
 		{
 			reason: "an event waits", first: closed, state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonStreamNotEmpty,
@@ -489,6 +495,13 @@ func TestTeardown(t *testing.T) {
 			reason: "by force, with NATS away: volumes stay", first: slices.Concat(unpublished, deleted, left),
 			prepare: func(s *scene) {
 				s.w.NATS = NATS{}
+				s.w.Eventing.Annotations = map[string]string{operatorv1alpha1.ForceDeletionAnnotation: "true"}
+			},
+		},
+		{
+			reason: "by force, with a stream that was seen empty once: nothing says that it stays so", first: slices.Concat(unpublished, deleted, left),
+			prepare: func(s *scene) {
+				s.w.NATS.Stream = &jetstream.StreamInfo{Config: stream.Closed(s.w.NATS.Stream.Config, s.w.Now), Created: s.w.NATS.Stream.Created}
 				s.w.Eventing.Annotations = map[string]string{operatorv1alpha1.ForceDeletionAnnotation: "true"}
 			},
 		},

@@ -33,6 +33,11 @@ func (d *Rules) drained(w *World) bool {
 	return data(config, openedKey) == "" && len(w.undrained()) == 0
 }
 
+// idle tells whether a stream is that of NATS that is drained, and holds nothing.
+func (d *Rules) idle(w *World, info *jetstream.StreamInfo) bool {
+	return d.drained(w) && w.NATS.Connected && stream.Ours(info.Config) && !stream.Open(info.Config) && info.State.Msgs == 0
+}
+
 func (nats) pending(w *World) int64 {
 	if w.NATS.Stream == nil {
 		return 0
@@ -151,6 +156,8 @@ func (d *Rules) emptied(w *World, o *Decision, hinders blocked) bool {
 		o.look(askAgain)
 		hinders(operatorv1alpha1.ReasonNATSUnreachable, "NATS may hold events. These servers are not up to date: %s.%s", strings.Join(w.NATS.Behind, ", "), w.problem())
 		return false
+	case info != nil && !w.NATS.Quiet && info.Config.Replicas <= 1:
+		o.look(settling)
 	case info != nil && !w.NATS.Quiet:
 		o.look(d.DrainWatch)
 	case w.NATS.DeadLetters != nil && w.NATS.DeadLetters.State.Msgs > 0:
@@ -215,6 +222,10 @@ func evidence(d *Rules, w *World) *unstructured.Unstructured {
 // removed: what has evidence in it goes last.
 func (nats) removed(d *Rules, w *World, o *Decision, force bool) bool {
 	if sts := w.Object("StatefulSet", d.Names.NATS()); sts != nil {
+		if info := w.NATS.Stream; sts.GetDeletionTimestamp() == nil && info != nil && d.idle(w, info) {
+			// A server that ends stores the state of each consumer first: 15 seconds with 1,000.
+			o.do(DeleteStream{info})
+		}
 		o.delete(sts)
 		return false
 	}

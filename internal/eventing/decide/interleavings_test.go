@@ -73,6 +73,9 @@ func (s *scene) accepts(a Action) bool {
 		return same(a.Observed)
 	case CreateStream:
 		return s.w.NATS.Connected && s.streamOf(a.Config.Name) == nil
+	case DeleteStream:
+		is := s.streamOf(a.Observed.Config.Name)
+		return s.w.NATS.Connected && is != nil && is.Created.Equal(a.Observed.Created) && !stream.Differs(is.Config, a.Observed.Config) && is.State.Msgs == 0
 	case UpdateStream:
 		is := s.streamOf(a.Config.Name)
 		return s.w.NATS.Connected && is != nil && is.Created.Equal(a.Observed.Created) && !stream.Differs(is.Config, a.Observed.Config)

@@ -190,6 +190,10 @@ func (n nats) breaks(d *Rules, w *World, a Action) string {
 		if stream.Open(a.Observed.Config) && !stream.Open(a.Config) { // that of dead letters is neither
 			return d.published(w, operatorv1alpha1.NATS)
 		}
+	case DeleteStream:
+		if a.Observed.Config.Name != backend.Stream || !d.idle(w, a.Observed) {
+			return holds
+		}
 	case Remove:
 		kind, forced := a.Observed.GetKind(), d.permitted(w, operatorv1alpha1.NATS)
 		if slices.Contains([]string{"StatefulSet", "PersistentVolumeClaim"}, kind) && !forced && !d.drained(w) && !n.finished(d, w) ||

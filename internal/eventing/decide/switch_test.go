@@ -64,7 +64,7 @@ func TestSwitchToTheMeshAndBack(t *testing.T) {
 	actions, last = s.play()
 	want = []string{
 		"write that it is drained on PersistentVolumeClaim data-eventing-nats-0", "write that NATS is drained on ConfigMap eventing-nats-config",
-		"serve EventMesh on ConfigMap eventing-backends", "delete StatefulSet eventing-nats", "delete Service eventing-nats", "delete Service eventing-nats-headless",
+		"serve EventMesh on ConfigMap eventing-backends", "delete stream sap", "delete StatefulSet eventing-nats", "delete Service eventing-nats", "delete Service eventing-nats-headless",
 		"delete Secret eventing-nats-tls", "delete ConfigMap eventing-nats-config",
 	}
 	if diff := cmp.Diff(want, without(steps(actions), "apply Deployment eventing-publisher-proxy")); diff != "" {

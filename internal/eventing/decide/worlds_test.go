@@ -77,7 +77,7 @@ func TestRandomWorlds(t *testing.T) {
 		}
 	}
 	t.Logf("actions: %v", decided)
-	for _, kind := range []string{"Apply", "Create", "Remove", "Patch", "CreateStream", "UpdateStream"} {
+	for _, kind := range []string{"Apply", "Create", "Remove", "Patch", "CreateStream", "UpdateStream", "DeleteStream"} {
 		if decided[kind] == 0 {
 			t.Errorf("no world led to the action %s, so the test shows nothing of it: %v", kind, decided)
 		}
@@ -487,6 +487,11 @@ func (s *scene) loses(a Action) string {
 			}
 			return ready(nats)
 		}
+	case DeleteStream:
+		if stream.Open(a.Observed.Config) || a.Observed.State.Msgs > 0 {
+			return "the stream takes events, or holds some"
+		}
+		return empty()
 	case CreateStream:
 		if stream.Open(a.Config) {
 			return "a new stream has no consumers"

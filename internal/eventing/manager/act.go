@@ -83,7 +83,7 @@ func (a *actor) do(ctx context.Context, w *decide.World, todo decide.Action) err
 		return client.IgnoreNotFound(err)
 	case decide.RemoveTrigger:
 		return a.removeTrigger(ctx, todo.Name)
-	case decide.CreateStream, decide.UpdateStream:
+	case decide.CreateStream, decide.UpdateStream, decide.DeleteStream:
 		return a.stream(ctx, w, todo)
 	case decide.Reload:
 		return a.nats.reload(ctx, a.Account(w, "system"), a.Certificate(w))
@@ -201,7 +201,7 @@ func owns(u *unstructured.Unstructured, manager string, path ...string) bool {
 	return false
 }
 
-// stream creates or changes the stream, if it is as it was observed. NATS has no versions: the look
+// stream creates, changes or deletes the stream, if it is as it was observed. NATS has no versions: the look
 // and the change are two requests.
 func (a *actor) stream(ctx context.Context, w *decide.World, todo decide.Action) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -214,13 +214,22 @@ func (a *actor) stream(ctx context.Context, w *decide.World, todo decide.Action)
 	if err != nil {
 		return err
 	}
-	if todo, ok := todo.(decide.UpdateStream); ok {
-		s, err := js.Stream(ctx, todo.Config.Name)
+	var observed *jetstream.StreamInfo
+	switch todo := todo.(type) {
+	case decide.UpdateStream:
+		observed = todo.Observed
+	case decide.DeleteStream:
+		observed = todo.Observed
+	}
+	if observed != nil {
+		s, err := js.Stream(ctx, observed.Config.Name)
 		if err != nil {
 			return fmt.Errorf("cannot %s: %w", todo, err)
 		}
-		if is := s.CachedInfo(); !is.Created.Equal(todo.Observed.Created) || stream.Differs(is.Config, todo.Observed.Config) {
-			return fmt.Errorf("stream %s: %w", todo.Config.Name, errChanged)
+		is := s.CachedInfo()
+		_, deletes := todo.(decide.DeleteStream)
+		if !is.Created.Equal(observed.Created) || stream.Differs(is.Config, observed.Config) || deletes && is.State.Msgs > 0 {
+			return fmt.Errorf("stream %s: %w", observed.Config.Name, errChanged)
 		}
 	}
 	// An operator that slept must not act on what it saw before. Writes to the API server are
@@ -233,6 +242,10 @@ func (a *actor) stream(ctx context.Context, w *decide.World, todo decide.Action)
 		_, err = js.CreateStream(ctx, todo.Config)
 	case decide.UpdateStream:
 		_, err = js.UpdateStream(ctx, todo.Config)
+	case decide.DeleteStream:
+		if err := js.DeleteStream(ctx, todo.Observed.Config.Name); err != nil {
+			logr.FromContextOrDiscard(ctx).Info("NATS ends with its stream, which takes longer", "reason", err.Error())
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("cannot %s: %w", todo, err)
