@@ -12,8 +12,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
-// barrierDelay is how long a stream has been seen closed before the barrier is published. By then, a
-// server that had found the stream for an event before the close has put it into the stream's queue.
+// barrierDelay is how long a stream has been seen closed before the barrier is published. By then,
+// a server that had found the stream for an event before the close has put it into the queue.
 const barrierDelay = time.Second
 
 // barrierTimeout is less than requestTimeout: what a look reads after it has the rest.
