@@ -24,6 +24,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/build/modulepack/crd"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/identity"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/k8sobject"
 	"github.com/kyma-project/eventmesh-migration/internal/tracing/otlp"
@@ -217,7 +218,7 @@ func TestFormerLabels(t *testing.T) {
 	other := service.DeepCopy()
 	other.SetName("present")
 	other.SetLabels(map[string]string{backend.PlaneLabel: "nats", backend.InstanceLabel: "eventing"})
-	d := &Rules{Identities: Identities{Names: "eventing", Namespace: "kyma-system"}}
+	d := &Rules{Identities: identity.Identities{Names: "eventing", Namespace: "kyma-system"}}
 	actions := d.relabel(&World{
 		Ours:   map[Key]*unstructured.Unstructured{{"Service", "eventing-nats"}: service, {"Service", "present"}: other},
 		Claims: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data-eventing-nats-0", Labels: former}}},

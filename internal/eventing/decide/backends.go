@@ -57,10 +57,10 @@ func (d *Rules) carrier(b operatorv1alpha1.BackendType) *carrier {
 }
 
 // hasObjects tells whether there is any object of the plane of a backend but those that outlive it.
-func (d *Identities) hasObjects(w *World, b operatorv1alpha1.BackendType) bool {
+func hasObjects(n backend.Names, w *World, b operatorv1alpha1.BackendType) bool {
 	plane := string(backend.PlaneOf(b))
 	for key, u := range w.Ours {
-		if u.GetLabels()[backend.PlaneLabel] == plane && !d.Lasting(key) {
+		if u.GetLabels()[backend.PlaneLabel] == plane && !Lasting(n, key) {
 			return true
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/identity"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/rollout"
 )
 
@@ -29,8 +30,8 @@ const (
 	// askAgain is when NATS is asked again for what no watch tells: which certificate it has, what
 	// is in its streams.
 	askAgain = 10 * time.Second
-	// settling is when a closed, empty stream of one server is looked at again: a barrier shows soon
-	// that it stays so.
+	// settling is when a closed, empty stream of one server is looked at again: a barrier shows
+	// soon that it stays so.
 	settling = time.Second
 )
 
@@ -41,7 +42,7 @@ type Renderer interface {
 
 // Rules decides. It has no client.
 type Rules struct {
-	Identities
+	identity.Identities
 	Chart Renderer
 	// Version is that of the operator.
 	Version string

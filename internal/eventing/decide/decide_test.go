@@ -21,6 +21,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/identity"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 )
@@ -59,7 +60,7 @@ func newScene(t *testing.T) *scene {
 	t.Helper()
 	now := time.Date(2026, 11, 23, 4, 0, 0, 0, time.UTC)
 	return &scene{t: t, channels: synchronous, members: thePair, d: &Rules{
-		Identities: Identities{Names: "eventing", Namespace: "kyma-system"}, Chart: rememberedChart(t), Version: "1.2.3", NATSImage: "nats-server:1", PublisherImage: "eventing-publisher-proxy:1", ControllerImage: "eventing-controller:1", NATSURL: "tls://eventing-nats.kyma-system.svc:4222",
+		Identities: identity.Identities{Names: "eventing", Namespace: "kyma-system"}, Chart: rememberedChart(t), Version: "1.2.3", NATSImage: "nats-server:1", PublisherImage: "eventing-publisher-proxy:1", ControllerImage: "eventing-controller:1", NATSURL: "tls://eventing-nats.kyma-system.svc:4222",
 		DependencyTimeout: 5 * time.Minute, BackendTimeout: 10 * time.Minute, DrainDelay: 6 * time.Second, DrainWatch: 15 * time.Second, MeshDelay: 5 * time.Minute,
 	}, w: &World{
 		Now: now, NewEpoch: "e1", Ours: map[Key]*unstructured.Unstructured{},
@@ -289,7 +290,7 @@ func (s *scene) credentials(name string) {
 	}
 	switch name {
 	case "eventing-nats-users":
-		for _, user := range Users {
+		for _, user := range identity.Users {
 			seed, err := natsutil.NewUser()
 			check(err)
 			content[user] = encoded(seed)
@@ -297,11 +298,11 @@ func (s *scene) credentials(name string) {
 	case "eventing-nats-ca":
 		pair, err := natsutil.NewAuthority("test", s.w.Now)
 		check(err)
-		content[CACertificate], content[CAKey] = encoded(pair.Certificate), encoded(pair.Key)
+		content[identity.CACertificate], content[identity.CAKey] = encoded(pair.Certificate), encoded(pair.Key)
 	default:
-		pair, err := s.d.authority(s.w).Issue(s.d.ServerNames(), s.w.Now)
+		pair, err := s.d.Authority(s.w).Issue(s.d.ServerNames(), s.w.Now)
 		check(err)
-		content[TLSCertificate], content[TLSKey], content[CACertificate] = encoded(pair.Certificate), encoded(pair.Key), encoded(s.d.authority(s.w).Certificate)
+		content[identity.TLSCertificate], content[identity.TLSKey], content[identity.CACertificate] = encoded(pair.Certificate), encoded(pair.Key), encoded(s.d.Authority(s.w).Certificate)
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"kind": "Secret", "data": content}}
 	u.SetName(name)

@@ -13,7 +13,7 @@ import (
 )
 
 // exists: volumes that are left are no NATS.
-func (n nats) exists(d *Rules, w *World) bool { return d.hasObjects(w, operatorv1alpha1.NATS) }
+func (n nats) exists(d *Rules, w *World) bool { return hasObjects(d.Names, w, operatorv1alpha1.NATS) }
 
 // finished: one that was never opened has nothing in it, either. A part of it may be all there is,
 // and nothing of it may answer.
@@ -34,7 +34,7 @@ func (d *Rules) drained(w *World) bool {
 }
 
 // idle tells whether a stream is that of NATS that is drained, and holds nothing.
-func (d *Rules) idle(w *World, info *jetstream.StreamInfo) bool {
+func idle(d *Rules, w *World, info *jetstream.StreamInfo) bool {
 	return d.drained(w) && w.NATS.Connected && stream.Ours(info.Config) && !stream.Open(info.Config) && info.State.Msgs == 0
 }
 
@@ -222,7 +222,7 @@ func evidence(d *Rules, w *World) *unstructured.Unstructured {
 // removed: what has evidence in it goes last.
 func (nats) removed(d *Rules, w *World, o *Decision, force bool) bool {
 	if sts := w.Object("StatefulSet", d.Names.NATS()); sts != nil {
-		if info := w.NATS.Stream; sts.GetDeletionTimestamp() == nil && info != nil && d.idle(w, info) {
+		if info := w.NATS.Stream; sts.GetDeletionTimestamp() == nil && info != nil && idle(d, w, info) {
 			// A server that ends stores the state of each consumer first: 15 seconds with 1,000.
 			o.do(DeleteStream{info})
 		}
@@ -252,7 +252,7 @@ func (nats) removed(d *Rules, w *World, o *Decision, force bool) bool {
 	last := []Key{{"Secret", d.Names.NATSTLS()}, {"ConfigMap", d.Names.NATSConfig()}}
 	left := false
 	for _, key := range w.keys() {
-		if u := w.Ours[key]; u.GetLabels()[backend.PlaneLabel] == string(backend.PlaneNATS) && !slices.Contains(last, key) && !d.Lasting(key) {
+		if u := w.Ours[key]; u.GetLabels()[backend.PlaneLabel] == string(backend.PlaneNATS) && !slices.Contains(last, key) && !Lasting(d.Names, key) {
 			o.delete(u)
 			left = true
 		}

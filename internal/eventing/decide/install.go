@@ -149,7 +149,7 @@ func replaced(want, is *unstructured.Unstructured, now time.Time) []string {
 // relabel moves the prefix to the label that no tool for deployments claims: on what an earlier
 // version has created, and on volume claims, which a StatefulSet creates with the labels by which
 // it selects pods.
-func (d *Identities) relabel(w *World) (actions []Action) {
+func (d *Rules) relabel(w *World) (actions []Action) {
 	const why = "remove the label that tools for deployments claim"
 	labels := map[string]any{"metadata": map[string]any{"labels": map[string]any{backend.PodInstanceLabel: nil, backend.InstanceLabel: string(d.Names)}}}
 	for _, key := range w.keys() {
@@ -201,7 +201,7 @@ func (t *turn) render() ([]*unstructured.Unstructured, error) {
 			optional[dep.Kind.Kind] = dep.Presence == dependency.Served
 		}
 	}
-	all, err := t.values(&t.w.Eventing.Spec, t.keys, t.authority(t.w).Certificate, optional, t.publishes())
+	all, err := t.values(&t.w.Eventing.Spec, t.keys, t.Authority(t.w).Certificate, optional, t.publishes())
 	if err != nil {
 		return nil, err
 	}

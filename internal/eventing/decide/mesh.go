@@ -113,7 +113,7 @@ func (mesh) problem(d *Rules, w *World) string {
 }
 
 func (m mesh) exists(d *Rules, w *World) bool {
-	return len(w.Triggers) > 0 || d.hasObjects(w, operatorv1alpha1.EventMesh)
+	return len(w.Triggers) > 0 || hasObjects(d.Names, w, operatorv1alpha1.EventMesh)
 }
 
 // finished: the Broker is deleted when the last pod that publishes to it is gone. One that was

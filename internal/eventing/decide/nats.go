@@ -11,6 +11,7 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/identity"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/rollout"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/values"
@@ -52,11 +53,11 @@ func (nats) secrets(n backend.Names) []Key {
 
 // credentials: those that outlive NATS are created with each backend.
 func (n nats) credentials(t *turn) (actions []Action) {
-	if len(t.keys) < len(Users) {
+	if len(t.keys) < len(identity.Users) {
 		actions = append(actions, Credentials{t.Names.NATSUsers()})
 	}
-	for _, name := range t.pki(t.w) {
-		if t.Lasting(Key{"Secret", name}) || t.target == operatorv1alpha1.NATS || t.w.Has("StatefulSet") {
+	for _, name := range t.Outdated(t.w, t.w.Now) {
+		if Lasting(t.Names, Key{"Secret", name}) || t.target == operatorv1alpha1.NATS || t.w.Has("StatefulSet") {
 			actions = append(actions, Credentials{name})
 		}
 	}
@@ -67,8 +68,8 @@ func (n nats) credentials(t *turn) (actions []Action) {
 // Secrets that the controller's pods have as volumes. A kubelet needs up to 90 s until it has
 // written a new Secret into a running pod, and a switch to NATS would wait for that. An older
 // version has given them the label of NATS.
-func (d *Identities) Lasting(k Key) bool {
-	return k == Key{"Secret", d.Names.NATSUsers()} || k == Key{"Secret", d.Names.NATSCA()}
+func Lasting(n backend.Names, k Key) bool {
+	return k == Key{"Secret", n.NATSUsers()} || k == Key{"Secret", n.NATSCA()}
 }
 
 // again: from now on, events may come in again.
@@ -155,7 +156,7 @@ func (nats) report(t *turn) {
 		o.do(Reload{})
 		o.look(askAgain)
 	}
-	if at, err := t.renewal(w); err == nil {
+	if at, err := t.Renewal(w); err == nil {
 		o.look(at.Sub(w.Now))
 	}
 	o.Condition(operatorv1alpha1.ConditionBackendAvailable, reason == operatorv1alpha1.ReasonNATSAvailable, reason, "%s", message)
@@ -191,7 +192,7 @@ func (n nats) breaks(d *Rules, w *World, a Action) string {
 			return d.published(w, operatorv1alpha1.NATS)
 		}
 	case DeleteStream:
-		if a.Observed.Config.Name != backend.Stream || !d.idle(w, a.Observed) {
+		if a.Observed.Config.Name != backend.Stream || !idle(d, w, a.Observed) {
 			return holds
 		}
 	case Remove:
@@ -285,7 +286,7 @@ func letters(w *World, o *Decision) {
 
 // size says whether the volume holds the stream that the spec asks for. It never changes the state:
 // the stream works with less.
-func (d Identities) size(w *World, o *Decision) {
+func (d *Rules) size(w *World, o *Decision) {
 	config := w.Eventing.Spec.Backend.Config
 	if problem := stream.Limited(config, stream.SmallestVolume(config, w.Claims)); problem.Message != "" {
 		o.Condition(operatorv1alpha1.ConditionStreamSize, false, operatorv1alpha1.ReasonSizeLimited,

@@ -109,7 +109,7 @@ func (memory) report(t *turn) {
 func (memory) address(*turn, *backend.Backends) {}
 func (memory) problem(*Rules, *World) string    { return "Memory does not answer." }
 
-func (m memory) exists(d *Rules, w *World) bool { return d.hasObjects(w, third) }
+func (m memory) exists(d *Rules, w *World) bool { return hasObjects(d.Names, w, third) }
 
 func (m memory) finished(d *Rules, w *World) bool {
 	is := m.object(d, w)

@@ -10,13 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/identity"
 )
 
 // TestTheStreamFitsItsVolume: the limit of the stream follows from the volume that is there. On
 // f3299ef a stream of 700Mi on a volume of 1Gi filled it before the stream was full.
 func TestTheStreamFitsItsVolume(t *testing.T) {
 	t.Parallel()
-	d := Identities{Names: "eventing", Namespace: "kyma-system"}
+	d := &Rules{Identities: identity.Identities{Names: "eventing", Namespace: "kyma-system"}}
 	for _, tc := range []struct {
 		reason        string
 		storage       operatorv1alpha1.StorageType

@@ -94,8 +94,8 @@ type NATS struct {
 	Consumers []*jetstream.ConsumerInfo
 	// OtherStreams are names of streams that are not ours.
 	OtherStreams []string
-	// Quiet: the closed stream is empty, and stays so. One server has stored a barrier last. Several
-	// servers were empty in two reads that are far enough apart, with no event in between.
+	// Quiet: the closed stream is empty, and stays so. One server has stored a barrier last.
+	// Several servers were empty in two reads far apart, with no event in between.
 	Quiet bool
 	// Dangling: for minutes, the stream has held events that no consumer has to deliver.
 	Dangling bool

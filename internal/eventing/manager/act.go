@@ -28,6 +28,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/identity"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
@@ -201,8 +202,8 @@ func owns(u *unstructured.Unstructured, manager string, path ...string) bool {
 	return false
 }
 
-// stream creates, changes or deletes the stream, if it is as it was observed. NATS has no versions: the look
-// and the change are two requests.
+// stream creates, changes or deletes the stream, if it is as it was observed. NATS has no versions:
+// the look and the change are two requests.
 func (a *actor) stream(ctx context.Context, w *decide.World, todo decide.Action) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -259,7 +260,7 @@ func (a *actor) credentials(ctx context.Context, w *decide.World, name string) e
 	switch name {
 	case a.Names.NATSUsers():
 		have := a.Keys(w)
-		for _, user := range decide.Users {
+		for _, user := range identity.Users {
 			if have[user] != "" {
 				continue
 			}
@@ -274,23 +275,23 @@ func (a *actor) credentials(ctx context.Context, w *decide.World, name string) e
 		if err != nil {
 			return err
 		}
-		content[decide.CACertificate], content[decide.CAKey] = pair.Certificate, pair.Key
+		content[identity.CACertificate], content[identity.CAKey] = pair.Certificate, pair.Key
 	case a.Names.NATSTLS():
 		// The authority may have been created just now.
 		var ca corev1.Secret
 		if err := a.reader.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: a.Names.NATSCA()}, &ca); err != nil {
 			return fmt.Errorf("cannot read Secret %s: %w", a.Names.NATSCA(), err)
 		}
-		pair, err := natsutil.Pair{Certificate: ca.Data[decide.CACertificate], Key: ca.Data[decide.CAKey]}.Issue(a.ServerNames(), time.Now())
+		pair, err := natsutil.Pair{Certificate: ca.Data[identity.CACertificate], Key: ca.Data[identity.CAKey]}.Issue(a.ServerNames(), time.Now())
 		if err != nil {
 			return fmt.Errorf("cannot issue a certificate: %w", err)
 		}
-		content[decide.TLSCertificate], content[decide.TLSKey], content[decide.CACertificate] = pair.Certificate, pair.Key, ca.Data[decide.CACertificate]
+		content[identity.TLSCertificate], content[identity.TLSKey], content[identity.CACertificate] = pair.Certificate, pair.Key, ca.Data[identity.CACertificate]
 	}
 	is := w.Object("Secret", name)
 	if is == nil {
 		plane := backend.PlaneNATS
-		if a.Lasting(decide.Key{Kind: "Secret", Name: name}) {
+		if decide.Lasting(a.Names, decide.Key{Kind: "Secret", Name: name}) {
 			plane = backend.PlaneShared
 		}
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{

@@ -54,6 +54,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/identity"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
@@ -133,7 +134,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger) erro
 	service := fmt.Sprintf("tls://%s.%s.svc:4222", names.NATS(), o.Namespace)
 	o.NATSURL = cmp.Or(o.NATSURL, service)
 	d := &decide.Rules{
-		Identities: decide.Identities{Names: names, Namespace: o.Namespace}, Chart: loaded, Version: o.Version, NATSImage: o.NATSImage, PublisherImage: o.PublisherImage, ControllerImage: o.ControllerImage,
+		Identities: identity.Identities{Names: names, Namespace: o.Namespace}, Chart: loaded, Version: o.Version, NATSImage: o.NATSImage, PublisherImage: o.PublisherImage, ControllerImage: o.ControllerImage,
 		PullSecrets:       o.PullSecrets,
 		NATSURL:           cmp.Or(o.NATSClientURL, service),
 		DependencyTimeout: o.DependencyTimeout, BackendTimeout: o.BackendTimeout, DrainDelay: o.DrainDelay, DrainWatch: o.DrainWatch, MeshDelay: o.MeshDelay,
