@@ -68,6 +68,10 @@ const (
 	errorStoreFailed jetstream.ErrorCode = 10077
 )
 
+// errorSequence is what NATS answers of a message that is deleted already
+// (JSSequenceNotFoundErrF).
+const errorSequence nats.ErrorCode = 10043
+
 // Page are dead letters in the order of their sequences.
 type Page struct {
 	Items []contract.Letter `json:"items"`
@@ -157,13 +161,15 @@ func (s *Store) List(ctx context.Context, f contract.Filter, from uint64, limit 
 
 // Get returns a dead letter with its message.
 func (s *Store) Get(ctx context.Context, sequence uint64) (*contract.Letter, *nats.Msg, error) {
-	in, err := s.stream(ctx)
+	js, err := s.jetStream()
 	if err != nil {
 		return nil, nil, err
 	}
-	raw, err := in.GetMsg(ctx, sequence)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	raw, err := js.GetMsg(backend.DeadLetters, sequence, nats.Context(ctx))
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
+	case errors.Is(err, nats.ErrMsgNotFound), errors.Is(err, nats.ErrStreamNotFound):
 		return nil, nil, ErrNone
 	case err != nil:
 		return nil, nil, unavailable(err)
@@ -177,14 +183,26 @@ func (s *Store) Get(ctx context.Context, sequence uint64) (*contract.Letter, *na
 
 // Delete deletes a dead letter. One that is gone is no error.
 func (s *Store) Delete(ctx context.Context, sequence uint64) error {
-	in, err := s.stream(ctx)
+	js, err := s.jetStream()
 	if err != nil {
 		return err
 	}
-	if err := in.DeleteMsg(ctx, sequence); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) && !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err = js.DeleteMsg(backend.DeadLetters, sequence, nats.Context(ctx))
+	switch refused := (*nats.APIError)(nil); {
+	case err == nil, errors.Is(err, nats.ErrStreamNotFound):
+		return nil
+	case !errors.As(err, &refused):
 		return unavailable(err)
+	case refused.ErrorCode == errorSequence:
+		return nil
 	}
-	return nil
+	// Of a sequence that no message has had, NATS says the same as of one that it cannot delete.
+	if _, _, gone := s.Get(ctx, sequence); errors.Is(gone, ErrNone) {
+		return nil
+	}
+	return unavailable(err)
 }
 
 // Counts are how many dead letters each Subscription has, by subject. Without a stream there are
@@ -212,13 +230,32 @@ func countsOf(ctx context.Context, in jetstream.Stream, filter string) (map[stri
 	return info.State.Subjects, nil
 }
 
-func (s *Store) stream(ctx context.Context) (jetstream.Stream, error) {
+// connected returns what NATS is asked with.
+func (s *Store) connected() (jetstream.JetStream, error) {
 	js, err := s.JetStream()
 	switch {
 	case errors.Is(err, ErrNotStored):
 		return nil, err
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return nil, unavailable(err)
+	}
+	return js, nil
+}
+
+// jetStream returns the older interface, which asks for one message by the name of the stream: the
+// newer one asks for the stream first. It also tells why a message was not deleted.
+func (s *Store) jetStream() (nats.JetStreamContext, error) {
+	js, err := s.connected()
+	if err != nil {
+		return nil, err
+	}
+	return js.Conn().JetStream()
+}
+
+func (s *Store) stream(ctx context.Context) (jetstream.Stream, error) {
+	js, err := s.connected()
+	if err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
