@@ -50,23 +50,51 @@ func alerts(t *testing.T) []alert {
 	return file.Groups[0].Rules
 }
 
-// panels are the expressions of a dashboard, by its panels.
-func panels(t *testing.T, file string) map[string][]string {
+// dashboard is what Grafana reads.
+type dashboard struct {
+	UID        string
+	Panels     []panel
+	Templating struct {
+		List []struct {
+			Name, Type, Label, Definition string
+			Query                         any
+		}
+	}
+}
+
+type panel struct {
+	Type, Title string
+	GridPos     struct{ X, Y, W, H int }
+	Targets     []struct {
+		Expr, LegendFormat string
+		Instant            bool
+		Datasource         struct{ UID string }
+	}
+	FieldConfig struct {
+		Defaults struct {
+			Unit              string
+			NoValue           string
+			Color, Thresholds any
+		}
+	}
+}
+
+func read(t *testing.T, file string) (d dashboard) {
 	t.Helper()
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var dashboard struct {
-		UID    string
-		Panels []struct {
-			Type, Title string
-			Targets     []struct{ Expr string }
-		}
-	}
-	if err := json.Unmarshal(raw, &dashboard); err != nil {
+	if err := json.Unmarshal(raw, &d); err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
+	return d
+}
+
+// panels are the expressions of a dashboard, by its panels.
+func panels(t *testing.T, file string) map[string][]string {
+	t.Helper()
+	dashboard := read(t, file)
 	if want := "eventing-" + strings.TrimSuffix(filepath.Base(file), ".json"); dashboard.UID != want {
 		t.Errorf("%s has the uid %q, want %q: links lead there", file, dashboard.UID, want)
 	}
@@ -194,6 +222,111 @@ func TestAlertsAndPanelsHaveData(t *testing.T) {
 		if diff := gocmp.Diff(want, unknown(expr, metrics)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", expr, diff)
 		}
+	}
+}
+
+var (
+	inLegend = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`)
+	grouped  = regexp.MustCompile(`\bby \(([^)]*)\)`)
+	values   = regexp.MustCompile(`^label_values\((\w+), (\w+)\)$`)
+)
+
+// wrong names what somebody would stumble over who looks at a panel.
+func (p *panel) wrong() (all []string) {
+	say := func(problem string, with ...any) { all = append(all, fmt.Sprintf(problem, with...)) }
+	unit := p.FieldConfig.Defaults.Unit
+	for _, target := range p.Targets {
+		if target.Datasource.UID != "${datasource}" {
+			say("it asks %q, and not the Prometheus that was chosen", target.Datasource.UID)
+		}
+		var want []string
+		for _, m := range grouped.FindAllStringSubmatch(target.Expr, -1) {
+			for label := range strings.SplitSeq(m[1], ",") {
+				if label = strings.TrimSpace(label); label != "le" && !slices.Contains(want, label) {
+					want = append(want, label)
+				}
+			}
+		}
+		var named []string
+		for _, m := range inLegend.FindAllStringSubmatch(target.LegendFormat, -1) {
+			named = append(named, m[1])
+		}
+		slices.Sort(want)
+		slices.Sort(named)
+		if (p.Type != "stat" || named != nil) && !slices.Equal(want, named) {
+			say("its legend names %v, and %v tell the series apart", named, want)
+		}
+		if (p.Type == "timeseries" || len(p.Targets) > 1) && target.LegendFormat == "" {
+			say("its legend would be the expression %s", target.Expr)
+		}
+		if p.Type == "stat" && want != nil && len(named) > 0 && !target.Instant {
+			say("it shows each value that there was, and not the one that is")
+		}
+		units := map[bool][]string{true: {"eps", "reqps"}}[strings.Contains(target.Expr, "rate(")]
+		switch {
+		case strings.Contains(target.Expr, "histogram_quantile") || strings.Contains(target.Expr, "_seconds{") || strings.HasSuffix(strings.Trim(target.Expr, ")"), "_seconds"):
+			units = []string{"s"}
+		case strings.Contains(target.Expr, "_ratio") || strings.Contains(target.Expr, " / "):
+			units = []string{"percentunit"}
+		case strings.Contains(target.Expr, "_bytes"):
+			units = []string{"bytes"}
+		case units == nil:
+			units = []string{"short"}
+		case strings.Contains(target.Expr, "eventing_publisher_events_"):
+			units = []string{"eps"}
+		}
+		if !slices.Contains(units, unit) {
+			say("its unit is %q, and %s is in %v", unit, target.Expr, units)
+		}
+	}
+	d := p.FieldConfig.Defaults
+	if p.Type == "stat" && d.Thresholds == nil && d.Color == nil {
+		say("its values become red from 80 on: Grafana's own thresholds")
+	}
+	if p.Type == "stat" && d.NoValue == "" {
+		say("it says \"No data\" before the first event")
+	}
+	return all
+}
+
+// TestPanels: what was seen with the renderer of Grafana stays as it is: units, legends, colours, and
+// a layout without holes.
+func TestPanels(t *testing.T) {
+	metrics := documented(t)
+	for file := range dashboards(t) {
+		d := read(t, file)
+		wide := map[int]int{}
+		for i := range d.Panels {
+			p := &d.Panels[i]
+			for _, problem := range p.wrong() {
+				t.Errorf("%s, panel %q: %s", file, p.Title, problem)
+			}
+			if p.GridPos.X != wide[p.GridPos.Y] {
+				t.Errorf("%s, panel %q begins at %d, and the one before it ends at %d", file, p.Title, p.GridPos.X, wide[p.GridPos.Y])
+			}
+			wide[p.GridPos.Y] += p.GridPos.W
+		}
+		for y, w := range wide {
+			if w != 24 {
+				t.Errorf("%s: the panels at %d are %d wide of 24", file, y, w)
+			}
+		}
+		for _, v := range d.Templating.List {
+			if v.Type == "datasource" {
+				continue
+			}
+			m := values.FindStringSubmatch(v.Definition)
+			if m == nil || !slices.Contains(metrics[m[1]], m[2]) {
+				t.Errorf("%s: nothing has what the variable %s is of: %q", file, v.Name, v.Definition)
+			}
+		}
+	}
+	bad := panel{Type: "stat"}
+	if err := json.Unmarshal([]byte(`[{"expr": "sum by (code) (rate(eventing_delivery_total[1m]))", "legendFormat": "{{kode}}"}, {"expr": "max(x_bytes)"}]`), &bad.Targets); err != nil {
+		t.Fatal(err)
+	}
+	if got := bad.wrong(); len(got) != 9 {
+		t.Errorf("of a panel that is all wrong, this is found: %q", got)
 	}
 }
 
