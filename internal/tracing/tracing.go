@@ -10,6 +10,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"strconv"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -78,6 +79,14 @@ func (s Span) Made() bool { return s.span != nil }
 func (s Span) Note(key, value string) {
 	if s.span != nil {
 		s.span.SetAttributes(attribute.String(key, value))
+	}
+}
+
+// Answer adds the status of an answer, as the number by which collectors search. A code that is no
+// number is none: nobody answered.
+func (s Span) Answer(code string) {
+	if status, err := strconv.Atoi(code); err == nil && s.span != nil {
+		s.span.SetAttributes(attribute.Int("http.response.status_code", status))
 	}
 }
 

@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	collectorv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	commonv1 "go.opentelemetry.io/proto/otlp/common/v1"
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -26,8 +28,10 @@ type Span struct {
 	Trace, ID, Parent string
 	// Problem is what its status says; "" if that is no error.
 	Problem string
-	// Attributes are those that are texts.
-	Attributes map[string]string
+	// Kind is what it does: "client", "server".
+	Kind string
+	// Attributes are texts (string) and numbers (int64).
+	Attributes map[string]any
 }
 
 // String is a Span on one line.
@@ -69,8 +73,16 @@ func (c *Collector) take(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = proto.Unmarshal(raw, request)
 	}
+	if r.Method != http.MethodPost {
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
 	if err != nil || r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" {
 		http.Error(w, fmt.Sprintf("%s %s: %v", r.Method, r.URL.Path, err), http.StatusBadRequest)
+		return
+	}
+	if err := valid(request); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	c.mu.Lock()
@@ -91,16 +103,41 @@ func (c *Collector) take(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
+// valid refuses what the collector of OpenTelemetry cannot decode, ids of other lengths, and spans of
+// which a backend could make nothing.
+func valid(request *collectorv1.ExportTraceServiceRequest) error {
+	for _, of := range request.GetResourceSpans() {
+		for _, scope := range of.GetScopeSpans() {
+			for _, s := range scope.GetSpans() {
+				if len(s.GetTraceId()) != 16 || len(s.GetSpanId()) != 8 || len(s.GetParentSpanId())%8 != 0 || len(s.GetParentSpanId()) > 8 {
+					return fmt.Errorf("invalid length for an id of %q", s.GetName())
+				}
+				if s.GetStartTimeUnixNano() == 0 || s.GetEndTimeUnixNano() < s.GetStartTimeUnixNano() {
+					return fmt.Errorf("%q is from %d to %d", s.GetName(), s.GetStartTimeUnixNano(), s.GetEndTimeUnixNano())
+				}
+			}
+		}
+	}
+	return nil
+}
+
 func spanOf(service string, s *tracev1.Span) Span {
 	out := Span{
-		Service: service, Name: s.GetName(), Attributes: map[string]string{},
+		Service: service, Name: s.GetName(), Attributes: map[string]any{}, Kind: strings.ToLower(strings.TrimPrefix(s.GetKind().String(), "SPAN_KIND_")),
 		Trace: hex.EncodeToString(s.GetTraceId()), ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
 	}
 	if s.GetStatus().GetCode() == tracev1.Status_STATUS_CODE_ERROR {
 		out.Problem = s.GetStatus().GetMessage()
 	}
 	for _, a := range s.GetAttributes() {
-		out.Attributes[a.GetKey()] = a.GetValue().GetStringValue()
+		switch v := a.GetValue().GetValue().(type) {
+		case *commonv1.AnyValue_StringValue:
+			out.Attributes[a.GetKey()] = v.StringValue
+		case *commonv1.AnyValue_IntValue:
+			out.Attributes[a.GetKey()] = v.IntValue
+		default:
+			out.Attributes[a.GetKey()] = fmt.Sprint("not expected: ", v)
+		}
 	}
 	return out
 }

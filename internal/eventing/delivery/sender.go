@@ -139,7 +139,7 @@ func (s *Sender) send(ctx context.Context, limit time.Duration, to *url.URL, hea
 	o := s.post(ctx, limit, to, header, data)
 	if span.Made() {
 		span.Note("url.full", redact.URL(to.String()))
-		span.Note("http.response.status_code", o.code)
+		span.Answer(o.code)
 	}
 	span.End(o.problem)
 	return o

@@ -36,11 +36,11 @@ func TestSpan(t *testing.T) {
 	if len(spans) != 1 {
 		t.Fatalf("spans %v", spans)
 	}
-	want := map[string]string{
+	want := map[string]any{
 		"cloudevents.event_id": "1", "cloudevents.event_type": "a.b", "cloudevents.event_source": "shop",
-		"url.full": sink.URL + "/hook?token=…", "http.response.status_code": "400",
+		"url.full": sink.URL + "/hook?token=…", "http.response.status_code": int64(400),
 	}
-	if diff := cmp.Diff(want, spans[0].Attributes); diff != "" || spans[0].Problem != "the sink answers 400" {
+	if diff := cmp.Diff(want, spans[0].Attributes); diff != "" || spans[0].Problem != "the sink answers 400" || spans[0].Kind != "client" {
 		t.Errorf("%q, and attributes (-want +got):\n%s", spans[0].Problem, diff)
 	}
 }

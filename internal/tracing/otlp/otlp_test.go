@@ -39,7 +39,8 @@ func TestSpans(t *testing.T) {
 	given := header("01")
 	outer, first := tracer.Begin(given, tracing.Takes, "outer", time.Now().Add(-time.Second), event)
 	inner, second := tracer.Begin(outer, tracing.Posts, "inner", time.Now(), event)
-	second.Note("http.response.status_code", "503")
+	second.Answer("503")
+	second.Answer("error") // nobody answered
 	second.End("the sink answers 503")
 	first.End("")
 	if diff := cmp.Diff(header("01"), given); diff != "" {
@@ -47,6 +48,7 @@ func TestSpans(t *testing.T) {
 	}
 	unsampled, none := tracer.Begin(header("00"), tracing.Takes, "none", time.Now(), event)
 	none.Note("a", "b")
+	none.Answer("200")
 	none.End("")
 	if diff := cmp.Diff(header("00"), unsampled); diff != "" {
 		t.Errorf("without a sampled trace, the header changes:\n%s", diff)
@@ -59,16 +61,16 @@ func TestSpans(t *testing.T) {
 		}
 		return parts[2]
 	}
-	attributes := func(more ...string) map[string]string {
-		all := map[string]string{"cloudevents.event_id": "1", "cloudevents.event_type": "order.created.v1", "cloudevents.event_source": "commerce"}
+	attributes := func(more ...any) map[string]any {
+		all := map[string]any{"cloudevents.event_id": "1", "cloudevents.event_type": "order.created.v1", "cloudevents.event_source": "commerce"}
 		for i := 0; i < len(more); i += 2 {
-			all[more[i]] = more[i+1]
+			all[more[i].(string)] = more[i+1]
 		}
 		return all
 	}
 	want := []collector.Span{
-		{Service: "tester", Name: "inner", Trace: id, ID: of(inner), Parent: of(outer), Problem: "the sink answers 503", Attributes: attributes("http.response.status_code", "503")},
-		{Service: "tester", Name: "outer", Trace: id, ID: of(outer), Parent: client, Attributes: attributes()},
+		{Service: "tester", Name: "inner", Kind: "client", Trace: id, ID: of(inner), Parent: of(outer), Problem: "the sink answers 503", Attributes: attributes("http.response.status_code", int64(503))},
+		{Service: "tester", Name: "outer", Kind: "server", Trace: id, ID: of(outer), Parent: client, Attributes: attributes()},
 	}
 	if diff := cmp.Diff(want, to.Of(id)); diff != "" {
 		t.Errorf("spans (-want +got):\n%s", diff)
