@@ -143,8 +143,8 @@ func (s *site) event(id, eventType string) int {
 }
 
 // TestMetrics: after events of each kind, the programs have the metrics that
-// docs/eventing/metrics.md names, and no others. TestAlertsAndPanelsHaveData in
-// charts/eventing-manager takes it from there.
+// docs/eventing/metrics.md names, and no others; and a Prometheus that scrapes them has data for each
+// panel of the dashboards. TestAlertsAndPanelsHaveData in charts/eventing-manager takes it from there.
 func TestMetrics(t *testing.T) {
 	s := newSite(t, "metrics")
 	to := s.withSinks()
@@ -159,6 +159,7 @@ func TestMetrics(t *testing.T) {
 	s.awaitSubscription("orders")
 	s.awaitSubscription("bills")
 	publisher, controller := s.pods.At(eventingpods.Publisher, 9090)[0], s.pods.At(eventingpods.Controller, 8080)[0]
+	scrapes := startPrometheus(t, operator, publisher, controller)
 
 	// The publisher has the Subscriptions by a watch.
 	poll.Until(t, 30*time.Second, "an event that nobody wants is counted", func(context.Context) error {
@@ -237,6 +238,7 @@ func TestMetrics(t *testing.T) {
 	s.exemplars(controller, "eventing_delivery_total", "eventing_delivery_duration_seconds_bucket", "eventing_delivery_latency_seconds_bucket")
 	s.leads(controller, "eventing-controller.kyma-project.io")
 	s.leads(operator, "eventing-manager.kyma-project.io")
+	s.dashboards(scrapes)
 
 	s.metricsWithoutNATS(operator, publisher, controller)
 
