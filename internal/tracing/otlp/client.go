@@ -35,6 +35,11 @@ var tries = wait.Backoff{Steps: 3, Duration: 200 * time.Millisecond, Factor: 3, 
 // errAgain is of what may pass: https://opentelemetry.io/docs/specs/otlp/#otlphttp-response.
 var errAgain = errors.New("the collector may take it later")
 
+// errGRPC is of a port that answers with frames of HTTP/2 at once. net/http has no type for it.
+var errGRPC = errors.New("it does not speak HTTP/1.1: the port may be the one for OTLP over gRPC (4317). The one over HTTP is 4318")
+
+const noHTTP = "malformed HTTP response"
+
 // client posts the spans of the exporter otlptrace. The library's own brings gRPC: decision 1452.
 type client struct {
 	url  string
@@ -97,7 +102,10 @@ func (c *client) post(ctx context.Context, body []byte) error {
 	request.Header.Set("Content-Type", contentType)
 	request.Header.Set("User-Agent", "eventmesh-migration/"+version.String())
 	response, err := c.http.Do(request)
-	if err != nil {
+	switch {
+	case err != nil && strings.Contains(err.Error(), noHTTP):
+		return errGRPC
+	case err != nil:
 		return fmt.Errorf("%w: %w", errAgain, err)
 	}
 	defer response.Body.Close()
