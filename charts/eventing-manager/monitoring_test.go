@@ -289,8 +289,8 @@ func (p *panel) wrong() (all []string) {
 	return all
 }
 
-// TestPanels: what was seen with the renderer of Grafana stays as it is: units, legends, colours, and
-// a layout without holes.
+// TestPanels: what was seen with the renderer of Grafana stays as it is: units, legends, colours,
+// and a layout without holes.
 func TestPanels(t *testing.T) {
 	metrics := documented(t)
 	for file := range dashboards(t) {

@@ -103,8 +103,8 @@ func (c *Collector) take(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-// valid refuses what the collector of OpenTelemetry cannot decode, ids of other lengths, and spans of
-// which a backend could make nothing.
+// valid refuses what the collector of OpenTelemetry cannot decode, ids of other lengths, and spans
+// of which a backend could make nothing.
 func valid(request *collectorv1.ExportTraceServiceRequest) error {
 	for _, of := range request.GetResourceSpans() {
 		for _, scope := range of.GetScopeSpans() {

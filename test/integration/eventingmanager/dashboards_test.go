@@ -22,7 +22,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
-// trouble are panels of what does not happen in TestMetrics: they have no data, and say so in words.
+// trouble are panels of what does not happen in TestMetrics: without data, they say so in words.
 var trouble = []string{"Refused by the backend"}
 
 // prometheus is a real one that scrapes the programs.

@@ -143,8 +143,9 @@ func (s *site) event(id, eventType string) int {
 }
 
 // TestMetrics: after events of each kind, the programs have the metrics that
-// docs/eventing/metrics.md names, and no others; and a Prometheus that scrapes them has data for each
-// panel of the dashboards. TestAlertsAndPanelsHaveData in charts/eventing-manager takes it from there.
+// docs/eventing/metrics.md names, and no others; and a Prometheus that scrapes them has data for
+// each panel of the dashboards. TestAlertsAndPanelsHaveData in charts/eventing-manager takes it
+// from there.
 func TestMetrics(t *testing.T) {
 	s := newSite(t, "metrics")
 	to := s.withSinks()
