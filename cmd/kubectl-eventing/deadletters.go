@@ -28,6 +28,7 @@ type letterFlags struct {
 	all bool
 	// controller and certificate replace the port-forward, for tests.
 	controller, certificate string
+	home                    string // the namespace of the operator
 }
 
 func deadLettersCommand(a *app) *cobra.Command {
@@ -61,6 +62,7 @@ func bindLetters(a *app, cmd *cobra.Command, f *letterFlags, chooses bool) {
 		a.namespaceFlags(cmd)
 		a.common.Checks.Add(cmd, func() []string { return f.problems(a) })
 	}
+	bindHome(cmd, &f.home)
 	fs.StringVar(&f.controller, "controller", "", "`URL` of the controller's API, instead of a port-forward.")
 	fs.StringVar(&f.certificate, "controller-certificate", "", "`SHA-256` of the certificate of --controller.")
 	_ = fs.MarkHidden("controller")             // the flag exists
@@ -135,7 +137,7 @@ func lettersAPI(ctx context.Context, c *connection, f *letterFlags, home *inspec
 		return remote.NewLetters(c.way.Config, f.controller, f.certificate)
 	}
 	var err error
-	if _, *home, err = c.Eventings(ctx); err != nil {
+	if *home, err = homeOf(ctx, c, f.home); err != nil {
 		return nil, err
 	}
 	pod, certificate, err := c.Controller(ctx, *home)

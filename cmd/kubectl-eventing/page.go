@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/inspect"
@@ -57,7 +58,7 @@ The page is at a port of this machine alone. Its address has a secret: give it t
 	fs := cmd.Flags()
 	fs.BoolVar(&f.noBrowser, "no-browser", false, "print the address, and open no browser. None is opened either if the output is no terminal.")
 	fs.IntVar(&f.port, "port", 0, "`port` on this machine; 0: a free one.")
-	fs.StringVar(&f.namespace, "operator-namespace", "", "`namespace` of the operator. Default: the one that the Eventing names, or "+operatorNamespace+" if you may not list Eventings.")
+	bindHome(cmd, &f.namespace)
 	fs.StringVar(&f.operator, "operator", "", "`URL` of the operator's page, instead of a port-forward.")
 	fs.StringVar(&f.certificate, "operator-certificate", "", "`SHA-256` of the certificate of --operator.")
 	_ = fs.MarkHidden("operator")             // the flag exists
@@ -103,17 +104,34 @@ func (a *app) showPage(ctx context.Context, c *connection, f *pageFlags) error {
 	return nil // a person has ended it, as is meant
 }
 
+// bindHome adds the flag that names where the programs are.
+func bindHome(cmd *cobra.Command, namespace *string) {
+	if cmd.Flags().Lookup("operator-namespace") == nil { // two parts of a command may need it
+		cmd.Flags().StringVar(namespace, "operator-namespace", "", "`namespace` of the operator. Default: the one that the Eventing names, or "+operatorNamespace+" if you may not list Eventings.")
+	}
+}
+
+// homeOf is where the programs are: in the namespace that somebody has named, or that the Eventing
+// names. Who has rights in a few namespaces may not list Eventings; for them it is the usual one.
+func homeOf(ctx context.Context, c *connection, named string) (inspect.Home, error) {
+	if named != "" {
+		return inspect.Home{Namespace: named, Names: backend.DefaultPrefix}, nil
+	}
+	_, home, err := c.Eventings(ctx)
+	if apierrors.IsForbidden(err) {
+		return inspect.Home{Namespace: operatorNamespace, Names: backend.DefaultPrefix}, nil
+	}
+	return home, err
+}
+
 // connect finds the pod that shows the page, and opens a way there.
 func (f *pageFlags) connect(ctx context.Context, c *connection) (*remote.PageClient, error) {
 	if f.operator != "" {
 		return remote.NewPageClient(c.way.Config, f.operator, f.certificate, func() {})
 	}
-	home := inspect.Home{Namespace: f.namespace, Names: backend.DefaultPrefix}
-	if _, found, err := c.Eventings(ctx); err == nil && f.namespace == "" {
-		home = found
-	}
-	if home.Namespace == "" {
-		home.Namespace = operatorNamespace
+	home, err := homeOf(ctx, c, f.namespace)
+	if err != nil {
+		return nil, err
 	}
 	pod, certificate, err := inspect.PageOf(ctx, c.Cluster, home)
 	if err != nil {

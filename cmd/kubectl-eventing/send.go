@@ -40,7 +40,8 @@ its answer, and which Subscriptions ask for the event. An event that nobody asks
 accepted and not stored: the command says so.
 
 It is a real event: the sinks get it. You need the Role eventing-kubectl in eventing's
-namespace. -o name lists the Subscriptions that want it.
+namespace. If you may not view all namespaces, name one with -n: Subscriptions of others
+are left out. -o name lists the Subscriptions that want it.
 Exit code 0: it was taken. 1: it was not taken.`,
 		Example: "  {name} send --type order.created.v1 --source commerce\n  {name} send --type order.created.v1 --source commerce --data '{\"order\": 7}'\n  {name} send --type order.created.v1 --source commerce --file order.json --id 4711",
 		RunE: func(*cobra.Command, []string) error {
@@ -49,10 +50,11 @@ Exit code 0: it was taken. 1: it was not taken.`,
 			if err != nil {
 				return err
 			}
-			return a.reach(nil, func(ctx context.Context, c *connection) error { return send(ctx, a, c, e, f.publisher) })
+			return a.reach(nil, func(ctx context.Context, c *connection) error { return send(ctx, a, c, e, f) })
 		},
 	}
 	f.bind(a, cmd)
+	a.namespaceFlags(cmd)
 	a.flags(cmd, forms, true)
 	return cmd
 }
@@ -61,6 +63,7 @@ Exit code 0: it was taken. 1: it was not taken.`,
 type eventFlags struct {
 	event                 remote.Event
 	data, file, publisher string
+	home                  string // the namespace of the operator
 }
 
 func (f *eventFlags) bind(a *app, cmd *cobra.Command) {
@@ -74,6 +77,7 @@ func (f *eventFlags) bind(a *app, cmd *cobra.Command) {
 	fs.StringVar(&e.ContentType, "content-type", "application/json", "`type` of the data.")
 	fs.StringVar(&f.publisher, "publisher", "", "`URL` of the publisher, instead of a port-forward.")
 	_ = fs.MarkHidden("publisher") // the flag exists
+	bindHome(cmd, &f.home)
 	cmd.MarkFlagsMutuallyExclusive("data", "file")
 	a.common.Checks.Add(cmd, func() (bad []string) {
 		for _, flag := range []frame.Flag{{Name: "type", Value: e.Type}, {Name: "source", Value: e.Source}} {
@@ -116,13 +120,13 @@ func dataOf(a *app, data, file string) ([]byte, error) {
 	return raw, nil
 }
 
-func send(ctx context.Context, a *app, c *connection, e remote.Event, publisher string) error {
-	publisher, err := publisherAt(ctx, c, publisher)
+func send(ctx context.Context, a *app, c *connection, e remote.Event, f *eventFlags) error {
+	publisher, err := f.publisherAt(ctx, c)
 	if err != nil {
 		return err
 	}
 	// Before it is sent: a Subscription that is made meanwhile has not asked for it.
-	all, unknown := c.Subscriptions(ctx, "", now())
+	all, unknown := c.Subscriptions(ctx, a.namespace, now())
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -138,11 +142,11 @@ func send(ctx context.Context, a *app, c *connection, e remote.Event, publisher 
 }
 
 // publisherAt is the URL of the publisher, by default at the end of a port-forward.
-func publisherAt(ctx context.Context, c *connection, given string) (string, error) {
-	if given != "" {
-		return given, nil
+func (f *eventFlags) publisherAt(ctx context.Context, c *connection) (string, error) {
+	if f.publisher != "" {
+		return f.publisher, nil
 	}
-	_, home, err := c.Eventings(ctx)
+	home, err := homeOf(ctx, c, f.home)
 	if err != nil {
 		return "", err
 	}
@@ -181,6 +185,9 @@ func writeSent(a *app, c *connection, e remote.Event, answer *remote.Answer, wan
 	switch {
 	case unknown != nil:
 		lines = append(lines, frame.Wrap("Who wants it is not known: "+unknown.Error(), a.width())...)
+	case len(wanted) == 0 && a.namespace != "":
+		lines = append(lines, frame.Wrap(fmt.Sprintf("No Subscription in namespace %s asks for this type of this source. Those of other namespaces were not looked at.", a.namespace), a.width())...)
+		lines = append(lines, "Next: "+a.next(program+" subscriptions -n "+a.namespace+" -o wide"))
 	case len(wanted) == 0:
 		lines = append(lines, frame.Wrap("Nobody wants it: no Subscription asks for this type of this source. An event that nobody wants is accepted, and not stored.", a.width())...)
 		lines = append(lines, "Next: "+a.next(program+" subscriptions -o wide"))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/inspect"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
@@ -34,40 +35,45 @@ the publisher, NATS, the controller, and each sink that wants it with its answer
 when all sinks have taken the event, or after --wait.
 
 It is a real event: the sinks get it. You need the Role eventing-kubectl in eventing's
-namespace, and list subscriptions/deliveries, which is in the role view. Subscriptions in
-namespaces that you may not view are left out. On the mesh, Knative delivers, and only
+namespace, and list subscriptions/deliveries, which is in the role view. If you may not view all
+namespaces, name one with -n: Subscriptions of others are left out. On the mesh, Knative delivers, and only
 what the leader of the controller has got is seen.
 Exit code 0: each sink has taken it. 1: some have not, or the publisher has not.`,
 		Example: "  {name} trace --type order.created.v1 --source commerce\n  {name} trace --type order.created.v1 --source commerce --wait 2m -o json",
 		RunE: func(*cobra.Command, []string) error {
 			a.writes = true
+			f.home = what.home
 			e, err := what.read(a)
 			if err != nil {
 				return err
 			}
 			return a.reach(nil, func(ctx context.Context, c *connection) error {
 				return askLetters(ctx, c, f, func(ctx context.Context, api *remote.Letters) error {
-					return trace(ctx, a, c, api, e, what.publisher, wait)
+					return trace(ctx, a, c, api, e, what, wait)
 				})
 			})
 		},
 	}
 	what.bind(a, cmd)
 	bindLetters(a, cmd, f, false)
+	a.namespaceFlags(cmd)
 	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long to wait for the sinks.")
 	a.flags(cmd, []string{frame.FormText, frame.FormJSON, frame.FormYAML}, true)
 	return cmd
 }
 
 // trace sends an event when its deliveries are watched, and shows them.
-func trace(ctx context.Context, a *app, c *connection, api *remote.Letters, e remote.Event, publisher string, wait time.Duration) error {
-	publisher, err := publisherAt(ctx, c, publisher)
+func trace(ctx context.Context, a *app, c *connection, api *remote.Letters, e remote.Event, f *eventFlags, wait time.Duration) error {
+	publisher, err := f.publisherAt(ctx, c)
 	if err != nil {
 		return err
 	}
-	all, unknown := c.Subscriptions(ctx, "", now())
-	if unknown != nil {
-		return unknown
+	all, err := c.Subscriptions(ctx, a.namespace, now())
+	switch {
+	case apierrors.IsForbidden(err) && a.namespace == "":
+		return fmt.Errorf("%w. With -n, only the Subscriptions of a namespace are looked at", err)
+	case err != nil:
+		return err
 	}
 	watching, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()

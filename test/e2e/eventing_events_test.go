@@ -29,10 +29,14 @@ func (e *eventing) events(t *testing.T, began time.Time) {
 	ctx := t.Context()
 	client := &http.Client{Transport: e.through, Timeout: 15 * time.Second}
 	p := prober.New([]prober.Target{{Application: "commerce", EventType: "order.created", URL: e.publisher + "/commerce/v1/events"}}, prober.Options{Client: client, MaxPending: 100})
-	published := make(chan *http.Request, 1)
+	published, byHand := make(chan *http.Request, 1), make(chan string, 100)
 	url := e.serveHere(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Ce-Id") == "1" { // that of the guide
 			published <- r
+			return
+		}
+		if id := r.Header.Get("Ce-Id"); strings.HasPrefix(id, byPeople) {
+			byHand <- id
 			return
 		}
 		p.ServeHTTP(w, r)
@@ -55,6 +59,7 @@ func (e *eventing) events(t *testing.T, began time.Time) {
 	case <-time.After(30 * time.Second):
 		t.Fatalf("the event of /publish did not arrive; answer %s", answer)
 	}
+	e.people(t, byHand)
 
 	const kills, pause = 6, 10 * time.Second
 	sending, stop := context.WithCancel(ctx)

@@ -71,6 +71,7 @@ type eventing struct {
 func startEventing(t *testing.T, with kubernetes.Option) *eventing {
 	t.Helper()
 	e := eventingCluster(t, with)
+	e.started.Values = "page.enabled=true"
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
 	if err := e.started.Images(ctx); err != nil {

@@ -51,6 +51,8 @@ type Cluster struct {
 	Dynamic dynamic.Interface
 	// Manifest installs the operator: it is for kubectl apply.
 	Manifest string
+	// Values are more values of the operator's chart, for --set, with which Images makes Manifest.
+	Values string
 	// Repository is where Images has pushed the images of the operator and of what it installs.
 	Repository string
 
@@ -202,7 +204,7 @@ func (c *Cluster) render(ctx context.Context, repository string) (string, error)
 		return "", err
 	}
 	return h.Template(ctx, "eventing-manager", "charts/eventing-manager", "--namespace", Namespace, "--include-crds", "--kube-version", fmt.Sprintf("1.%d.0", c.Minor),
-		"--set", "image.tag="+tag+",image.repository="+repository)
+		"--set", strings.Trim("image.tag="+tag+",image.repository="+repository+","+c.Values, ","))
 }
 
 // Knative installs Knative Eventing, without the kind of Kyma 1.10 that has the name of our

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -88,7 +89,7 @@ func (p *prometheus) numbers(ctx context.Context, expr string) (n int, err error
 	}
 	for _, r := range data.Result {
 		text, _ := r.Value[1].(string)
-		if f, err := strconv.ParseFloat(text, 64); err == nil && f == f { //nolint:gocritic // not NaN
+		if f, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(f) {
 			n++
 		}
 	}

@@ -83,6 +83,11 @@ func TestMissingPermissions(t *testing.T) {
 		t.Fatal(err)
 	}
 	called(t, some, "status").want(t, 7, "Not read: cannot get deployments.apps eventing-manager in namespace kyma-system", "Ready, backend NATS", "What could be read is well.")
+	// Who may not list Eventings is led to where they usually are.
+	called(t, nobody, "dead-letters", "list", "-n", "shop").want(t, 7, "eventing-controller-state in namespace kyma-system")
+	called(t, nobody, "dead-letters", "list", "-n", "shop", "--operator-namespace=eventing").want(t, 7, "eventing-controller-state in namespace eventing")
+	called(t, nobody, "send", "--type=a.b", "--source=c").want(t, 1, "pods in namespace kyma-system")
+	called(t, nobody, "trace", "--type=a.b", "--source=c", "--operator-namespace=eventing").want(t, 1, "eventing-controller-state in namespace eventing")
 }
 
 func TestSubscriptions(t *testing.T) {
@@ -124,6 +129,7 @@ func TestSend(t *testing.T) {
 	}
 	send("commerce").want(t, 0, "204, the publisher has taken it", "It is wanted by 1 Subscription", "shop/orders")
 	send("elsewhere").want(t, 0, "Nobody wants it")
+	run(t, "send", "-n", "default", "--publisher", publisher.URL, "--type=orders.created.v1", "--source=commerce", "--id=4711", "--data", `{"order": 7}`).want(t, 0, "No Subscription in namespace default asks for this", "were not looked at")
 	refuses.Store(true)
 	send("commerce").want(t, 1, "507, the publisher has not taken it", "no room for the event", "kubectl eventing explain 507", "It would be wanted by 1 Subscription")
 	run(t, "send", "--type=a.b").want(t, 2, "--source: is needed")
