@@ -22,9 +22,6 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
-// byPeople begins the ids of events that people send with kubectl eventing.
-const byPeople = "by-people-"
-
 // person is somebody with a kubeconfig, and with the plugin on the PATH.
 type person struct{ kubeconfig, bin, home string }
 
@@ -50,6 +47,8 @@ func (p *person) want(t *testing.T, args []string, texts ...string) {
 		t.Errorf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }
+
+func init() { people = (*eventing).people }
 
 // people look at eventing through the real API server and kubelet: an administrator, and somebody
 // who may see the namespace shop, and reach eventing. The Subscription shop/orders is served; sent
