@@ -23,6 +23,7 @@ import (
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/test/collector"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/process"
@@ -147,14 +148,47 @@ func (r *knativeRig) count(sink, id string) (n int) {
 }
 
 // TestKnativeContract: through the Broker of Knative, each request is answered as with NATS, and a
-// sink gets the same event.
+// sink gets the same event. Its spans are one behind the other.
 func TestKnativeContract(t *testing.T) {
-	r := newKnativeRig(t)
+	to := collector.Start(t)
+	r := newKnativeRig(t, "--otlp-endpoint="+to.URL)
 	r.everyType("all")
 	for _, name := range append(r.everySource("all"), "all") {
 		r.await(name, "ready", onMesh(r.epoch, true))
 	}
 	keepsContract(t, r.publisher, r.atSink("all"), "traceparent", "tracestate", "b3")
+	r.traced(t, to)
+}
+
+// traced sends an event whose client has a trace through the Broker.
+func (r *knativeRig) traced(t *testing.T, to *collector.Collector) {
+	t.Helper()
+	p := r.meshPublisher(r.ingress, "--otlp-endpoint="+to.URL)
+	const trace, client = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+	header := http.Header{
+		"Ce-Specversion": {"1.0"}, "Ce-Id": {"traced"}, "Ce-Source": {"commerce"}, "Ce-Type": {"order.created.v1"}, "Content-Type": {"text/plain"},
+		"Traceparent": {"00-" + trace + "-" + client + "-01"},
+	}
+	if answer, err := ask(t.Context(), http.MethodPost, p.URL+"/publish", header, "1"); err != nil || answer.status != http.StatusNoContent {
+		t.Fatal(answer, err)
+	}
+	poll.Until(t, limit, "each span is behind the one before it", func(context.Context) error {
+		ids := map[string]string{"": client}
+		spans := to.Of(trace)
+		for _, s := range spans {
+			ids[s.Name] = s.ID
+		}
+		behind := map[string]string{"accept event": "", "store event in EventMesh": "accept event", "deliver event": "store event in EventMesh"}
+		for _, s := range spans {
+			if before, known := behind[s.Name]; !known || s.Parent != ids[before] {
+				return fmt.Errorf("%s in %v", s, spans)
+			}
+		}
+		if len(ids) != 1+len(behind) {
+			return fmt.Errorf("%v", spans)
+		}
+		return nil
+	})
 }
 
 // gaveUp: what a sink refuses goes to the dead letter sink of its Subscription, with the answer of

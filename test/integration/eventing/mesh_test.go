@@ -741,12 +741,12 @@ func (r *meshRig) all(name, sink, source string, types []string) {
 }
 
 // meshPublisher starts a publisher that posts to a Broker.
-func (r *meshRig) meshPublisher(broker string) *publisher {
+func (r *meshRig) meshPublisher(broker string, args ...string) *publisher {
 	r.t.Helper()
 	p := startPublisher(r.t, r.plane, func(_, _ *[]byte, b *backend.Backends) {
 		mesh := backend.Set{operatorv1alpha1.EventMesh}
 		*b = backend.Backends{Epoch: "e1", Serving: mesh, Accept: mesh, Mesh: &backend.MeshAddress{Broker: meshBroker, URL: broker}}
-	}, "--backend=EventMesh")
+	}, append(args, "--backend=EventMesh")...)
 	p.awaitReady()
 	return p
 }
