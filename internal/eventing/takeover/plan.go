@@ -64,7 +64,7 @@ func (s *snapshot) changesOf(n step) []migration.Change {
 	case stopTheirs:
 		return []migration.Change{stop(s.theirOperator)}
 	case startTheirs:
-		return []migration.Change{start(s.theirOperator)}
+		return present(claim(s.eventing), []migration.Change{start(s.theirOperator)})
 	case startOurs:
 		return []migration.Change{start(s.ourOperator)}
 	case holdOurs:
@@ -171,6 +171,18 @@ func start(d *unstructured.Unstructured) migration.Change {
 // release removes a finalizer of an operator that does not run, and leaves all others.
 func release(eventing *unstructured.Unstructured, finalizer string) migration.Change {
 	return migration.Change{Verb: migration.Patch, Ref: eventings.RefTo(eventing), Object: eventing, UID: eventing.GetUID(), Lists: migration.RemoveFinalizer(finalizer)}
+}
+
+// claim adds the finalizer of Kyma's operator before it starts: it would add it itself by an update
+// that has none of the fields of the spec that only ours knows.
+func claim(eventing *unstructured.Unstructured) []migration.Change {
+	if eventing == nil || slices.Contains(eventing.GetFinalizers(), theirFinalizer) {
+		return nil
+	}
+	return []migration.Change{{
+		Verb: migration.Patch, Ref: eventings.RefTo(eventing), Object: eventing, UID: eventing.GetUID(),
+		Lists: []migration.ListEdit{{Path: []string{"metadata", "finalizers"}, Add: []any{theirFinalizer}}},
+	}}
 }
 
 // lead changes where a Service leads to.

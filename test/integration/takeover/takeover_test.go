@@ -11,6 +11,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/takeover"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
@@ -36,7 +38,14 @@ func TestOverAndBack(t *testing.T) {
 		if code, out, _ := s.takeOver("verify"); (code == 0) != (way == "run") {
 			t.Fatalf("verify after %s: exit code %d\n%s", way, code, out)
 		}
+		if way == "run" { // a field that Kyma's operator does not know
+			_, err := s.client.Resource(eventings).Namespace(namespace).Patch(t.Context(), "eventing", types.MergePatchType, []byte(`{"spec":{"backend":{"config":{"deadLetterAfter":"25h"}}}}`), metav1.PatchOptions{})
+			s.check(err)
+		}
 		time.Sleep(2 * time.Second)
+	}
+	if after, _, _ := unstructured.NestedString(s.get(eventings, "eventing").Object, "spec", "backend", "config", "deadLetterAfter"); after != "25h" {
+		t.Errorf("Kyma's operator has dropped a field of ours: deadLetterAfter is %q", after)
 	}
 	s.alone()
 	accepted, twice := l.end()

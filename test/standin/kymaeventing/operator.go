@@ -51,6 +51,7 @@ func (o *operator) reconcile(ctx context.Context) error {
 	}
 	if !slices.Contains(e.GetFinalizers(), finalizer) {
 		e.SetFinalizers(append(e.GetFinalizers(), finalizer))
+		e.Object["spec"] = only(e.Object["spec"], spec)
 		if e, err = of.Update(ctx, e, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
@@ -65,6 +66,31 @@ func (o *operator) reconcile(ctx context.Context) error {
 		return err
 	}
 	return o.eventingStatus(ctx, e)
+}
+
+// spec are the fields of an Eventing that it knows; nil is all that is in one.
+var spec = map[string]any{
+	"annotations": nil, "labels": nil, "logging": map[string]any{"logLevel": nil},
+	"publisher": map[string]any{"replicas": map[string]any{"min": nil, "max": nil}, "resources": nil},
+	"backend": map[string]any{"type": nil, "config": map[string]any{
+		"natsStreamStorageType": nil, "natsStreamReplicas": nil, "natsStreamMaxSize": nil, "natsMaxMsgsPerTopic": nil, "eventMeshSecret": nil, "eventTypePrefix": nil, "domain": nil,
+	}},
+}
+
+// only is what an update has of an object: what it does not know is not there.
+func only(of any, known map[string]any) any {
+	fields, ok := of.(map[string]any)
+	if !ok || known == nil {
+		return of
+	}
+	kept := map[string]any{}
+	for name, value := range fields {
+		if inner, ok := known[name]; ok {
+			below, _ := inner.(map[string]any)
+			kept[name] = only(value, below)
+		}
+	}
+	return kept
 }
 
 // deleted is blocked by Subscriptions, which are served, and let go when they are deleted, until
