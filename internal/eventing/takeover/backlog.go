@@ -19,6 +19,9 @@ type Backlog struct {
 	Consumers, Bound []string
 	// Others are other streams.
 	Others []string
+
+	// waits are the messages that each consumer has yet to deliver, of the server that knows most.
+	waits map[string]int64
 }
 
 // Drained tells whether nothing is stored that somebody waits for.
@@ -74,15 +77,31 @@ func (b *Backlog) add(answer []byte, stream string) error {
 			var waiting int64
 			for _, c := range s.Consumers {
 				waiting += c.Pending + c.AckPending
-				b.Consumers = distinct(b.Consumers, c.Name)
+				b.Consumers = append(b.Consumers, c.Name)
 				if c.PushBound {
-					b.Bound = distinct(b.Bound, c.Name)
+					b.Bound = append(b.Bound, c.Name)
+				}
+				if n := max(b.waits[c.Name], c.Pending+c.AckPending); n > 0 {
+					if b.waits == nil {
+						b.waits = map[string]int64{}
+					}
+					b.waits[c.Name] = n
 				}
 			}
 			b.Waiting = max(b.Waiting, waiting)
 		}
 	}
+	for _, names := range []*[]string{&b.Consumers, &b.Bound} {
+		slices.Sort(*names)
+		*names = slices.Compact(*names)
+	}
 	return nil
+}
+
+// has tells whether a name is among Consumers or Bound, which are sorted.
+func has(sorted []string, name string) bool {
+	_, found := slices.BinarySearch(sorted, name)
+	return found
 }
 
 func distinct(all []string, name string) []string {

@@ -80,14 +80,19 @@ func oursReady(e expect, operator migration.Ref) migration.Condition {
 				ourOperator: get(deployments, operator.Name), ourController: get(deployments, names.Controller()), ourPublisher: get(deployments, names.Publisher()),
 				eventing: get(eventings, theirName), epoch: get(configMaps, names.Backends()),
 			}
+			why := s.oursNotReady()
+			// It is asked for each change of a Subscription: they are read until one is not ready.
 			for _, obj := range v.List(subscriptions.GroupKind(), "") {
+				if why != "" {
+					break
+				}
 				is, err := subscriptionOf(obj)
 				if err != nil {
 					return migration.Status{State: migration.Failed, Message: err.Error()}
 				}
-				s.subscriptions = append(s.subscriptions, is)
+				why = oursUnready(s.eventing, s.epoch, []*subscription{is})
 			}
-			if why := s.oursNotReady(); why != "" {
+			if why != "" {
 				return migration.Status{Message: why, Command: "kubectl eventing status"}
 			}
 			return migration.Status{State: migration.Met}
@@ -118,8 +123,12 @@ func oursUnready(eventing, contract *unstructured.Unstructured, all []*subscript
 	return ""
 }
 
-// unserved says why a Subscription has no consumer in our NATS yet.
+// unserved says why a Subscription has no consumer in our NATS yet. One that is being deleted needs
+// none.
 func unserved(s *subscription, epoch string) string {
+	if s.DeletionTimestamp != nil {
+		return ""
+	}
 	for _, b := range s.Status.Backends {
 		if b.Type == "NATS" && b.Ready && b.Epoch == epoch && b.ObservedGeneration == s.Generation {
 			return ""

@@ -32,13 +32,38 @@ func findings(s *snapshot, o options) (all []migration.Finding) {
 		object := "Subscription " + sub.key()
 		switch {
 		case sub.DeletionTimestamp != nil:
-			add(migration.Error, "subscription-is-deleted", object, "it is being deleted", "Wait until it is gone. Kyma's operator removes its finalizer.", migration.Kubectl(sub.Namespace, "get", "subscriptions.eventing.kyma-project.io", sub.Name))
+			// On the way, the next steps may have to start who removes its finalizer.
+			severity, note := migration.Warning, "The operator that is started next removes its finalizer."
+			if s.policy == nil {
+				severity, note = migration.Error, "Wait until it is gone. The operator that runs removes its finalizer."
+			}
+			add(severity, "subscription-is-deleted", object, "it is being deleted", note, migration.Kubectl(sub.Namespace, "get", "subscriptions.eventing.kyma-project.io", sub.Name))
 		case len(sub.problems) > 0 && o.to == Over:
 			add(migration.Error, "subscription-not-served", object, "ours cannot serve it: "+strings.Join(sub.problems, "; "), "Change it, or delete it, before anything else is done.", migration.Kubectl(sub.Namespace, "edit", "subscriptions.eventing.kyma-project.io", sub.Name))
 		}
 	}
 	streams(s, add)
+	sinks(s, o, add)
 	return all
+}
+
+// sinks names Subscriptions that ours serves and Kyma's operator does not: it wants the Service of
+// a sink to exist.
+func sinks(s *snapshot, o options, add adder) {
+	is := s.state()
+	for _, sub := range s.subscriptions {
+		missing := s.missingService(sub)
+		if missing == "" || sub.DeletionTimestamp != nil || len(sub.problems) > 0 {
+			continue
+		}
+		none := s.theirs != nil && slices.ContainsFunc(sub.theirConsumers(), func(name string) bool { return !has(s.theirs.Consumers, name) })
+		severity, problem := migration.Warning, fmt.Sprintf("Service %s of its sink does not exist, and Kyma's operator delivers none of its events", missing)
+		if o.to == Back && none && !(is.TheirPublisher && !is.ServiceIsOurs) {
+			severity, problem = migration.Error, fmt.Sprintf("Service %s of its sink does not exist: Kyma's operator makes no consumer for it then, and its NATS would drop its events", missing)
+		}
+		namespace, name, _ := strings.Cut(missing, "/")
+		add(severity, "sink-without-service", "Subscription "+sub.key(), problem, "Create the Service, or delete the Subscription.", migration.Kubectl(namespace, "get", "service", name))
+	}
 }
 
 type adder func(severity migration.Severity, id, object, problem, note, command string)
@@ -109,11 +134,13 @@ func streams(s *snapshot, add adder) {
 	if len(s.theirs.Others) > 0 {
 		add(migration.Warning, "other-streams", object, "it has other streams, which are left where they are: "+some(s.theirs.Others), "", "")
 	}
-	var known []string
+	known := map[string]bool{}
 	for _, sub := range s.subscriptions {
-		known = append(known, sub.theirConsumers()...)
+		for _, name := range sub.theirConsumers() {
+			known[name] = true
+		}
 	}
-	strange := slices.DeleteFunc(slices.Clone(s.theirs.Consumers), func(name string) bool { return slices.Contains(known, name) })
+	strange := slices.DeleteFunc(slices.Clone(s.theirs.Consumers), func(name string) bool { return known[name] })
 	if len(strange) > 0 {
 		add(migration.Warning, "other-consumers", object, "consumers of its stream belong to no Subscription: "+some(strange), "Kyma's operator deletes those that nobody listens to when it starts. Events that another program listens for do not come over.", "")
 	}
@@ -144,12 +171,36 @@ func (s *snapshot) waits(n step) *migration.Finding {
 		Problem: fmt.Sprintf("it holds %s, %s of which a sink has yet to take; %s delivers them", migration.Count(int(b.Messages), "event"), migration.Number(int(b.Waiting)), who),
 		Note:    "Wait, and look at the sinks that do not take their events. To see which Subscriptions wait:", Command: "kubectl eventing subscriptions --all-namespaces",
 	}
+	if n == awaitTheirDrain {
+		if who := s.waiting(); len(who) > 0 {
+			f.Note = "Wait, and look at the sinks that do not take their events: " + some(who) + "."
+		}
+	}
 	if given := b.GivenUp(); given > 0 {
 		f.ID = "events-were-given-up"
 		f.Problem = fmt.Sprintf("it holds %s that nobody waits for: Kyma's operator gives an event up after 100 times", migration.Count(int(given), "event"))
 		f.Note, f.Command = "They are not delivered any more, here or there. To go on without them:", "kubectl eventing take-over run --leave-given-up"
 	}
 	return f
+}
+
+// waiting are the Subscriptions for which Kyma's NATS holds events, with how many.
+func (s *snapshot) waiting() (all []string) {
+	for _, sub := range s.subscriptions {
+		var n int64
+		for _, name := range sub.theirConsumers() {
+			n += s.theirs.waits[name]
+		}
+		if n == 0 {
+			continue
+		}
+		text := fmt.Sprintf("Subscription %s (%s)", sub.key(), migration.Count(int(n), "event"))
+		if missing := s.missingService(sub); missing != "" {
+			text += fmt.Sprintf(", whose Service %s does not exist", missing)
+		}
+		all = append(all, text)
+	}
+	return all
 }
 
 // unread says that nobody knows what a NATS holds. Nothing is done then: it is never taken for

@@ -47,6 +47,7 @@ func readyToGo(t *testing.T) *snapshot {
 		theirServers:   object(t, `{metadata: {name: eventing-nats, namespace: kyma-system}, spec: {replicas: 1}}`),
 		theirs:         &Backlog{Stream: true, Messages: 5, Waiting: 5},
 		subscriptions:  []*subscription{{Subscription: sub}},
+		services:       map[string]bool{"shop/orders": true},
 	}
 }
 
@@ -78,6 +79,11 @@ func TestFindings(t *testing.T) {
 			s.subscriptions[0].problems = valid.Problems(s.subscriptions[0].Subscription)
 		}},
 		{"subscription-is-deleted", "Subscription shop/orders", migration.Error, func(s *snapshot) { s.subscriptions[0].DeletionTimestamp = &deleted }},
+		{"subscription-is-deleted", "Subscription shop/orders", migration.Warning, func(s *snapshot) {
+			s.subscriptions[0].DeletionTimestamp = &deleted
+			s.policy = object(t, `{metadata: {name: eventing-take-over}}`) // nobody may be there who removes its finalizer
+		}},
+		{"sink-without-service", "Subscription shop/orders", migration.Warning, func(s *snapshot) { delete(s.services, "shop/orders") }},
 		{"nats-not-read", "StatefulSet kyma-system/eventing-nats", migration.Deferred, func(s *snapshot) { s.theirs, s.theirsErr = nil, errors.New("no connection") }},
 		{"other-streams", "StatefulSet kyma-system/eventing-nats", migration.Warning, func(s *snapshot) { s.theirs.Others = []string{"mine"} }},
 		{"other-consumers", "StatefulSet kyma-system/eventing-nats", migration.Warning, func(s *snapshot) { s.theirs.Consumers = []string{"mine"} }},
@@ -105,6 +111,41 @@ func TestFindings(t *testing.T) {
 		}
 		if f.Severity != migration.Warning && (f.Command == "" || len(plan.Units) > 0) {
 			t.Errorf("%s has no next command, or does not stop the plan: %+v", tc.id, plan)
+		}
+	}
+}
+
+// TestSinkWithoutService: Kyma's operator makes no consumer then, and an event for it is gone. One
+// that is there keeps events.
+func TestSinkWithoutService(t *testing.T) {
+	s := readyToGo(t)
+	s.services, s.theirPublisher.Object["spec"].(map[string]any)["replicas"] = nil, int64(0)
+	stops := func() bool {
+		return slices.ContainsFunc(decide(s, options{to: Back}).Findings, func(f migration.Finding) bool { return f.ID == "sink-without-service" && f.Severity == migration.Error })
+	}
+	if why := s.unsafe(openPublisher); !stops() || !strings.Contains(why, "Service shop/orders does not exist") {
+		t.Errorf("Kyma's publisher would be opened without a consumer: %q", why)
+	}
+	s.theirs.Consumers = s.subscriptions[0].theirConsumers()
+	if why := s.unsafe(openPublisher); stops() || why != "" {
+		t.Errorf("a consumer that is there keeps events: %q", why)
+	}
+	s.theirs.Consumers = nil
+	deleted := metav1.Now()
+	s.subscriptions[0].DeletionTimestamp = &deleted
+	if why := s.unsafe(openPublisher); stops() || why != "" || unserved(s.subscriptions[0], "1") != "" {
+		t.Errorf("one that is being deleted needs no consumer: %q", why)
+	}
+}
+
+// TestWaiting: who waits is named, and why.
+func TestWaiting(t *testing.T) {
+	s := readyToGo(t)
+	s.theirs.waits, s.services = map[string]int64{s.subscriptions[0].theirConsumers()[0]: 5}, nil
+	f := s.waits(awaitTheirDrain)
+	for _, want := range []string{"Subscription shop/orders (5 events)", "Service shop/orders does not exist"} {
+		if f == nil || !strings.Contains(f.Note, want) {
+			t.Errorf("%q is not in %+v", want, f)
 		}
 	}
 }

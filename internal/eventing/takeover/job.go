@@ -181,9 +181,17 @@ func (s *snapshot) theirsNotReady() string {
 		return "Kyma's stream is not there"
 	}
 	for _, sub := range s.subscriptions {
+		if sub.DeletionTimestamp != nil {
+			continue
+		}
+		missing := s.missingService(sub)
 		for _, name := range sub.theirConsumers() {
-			if !slices.Contains(s.theirs.Bound, name) {
+			switch {
+			case has(s.theirs.Bound, name):
+			case missing == "":
 				return fmt.Sprintf("Kyma's operator does not listen to consumer %s of Subscription %s yet", name, sub.key())
+			case !has(s.theirs.Consumers, name): // one that is there keeps events
+				return fmt.Sprintf("Kyma's operator makes no consumer for Subscription %s, because Service %s does not exist: create it, or delete the Subscription", sub.key(), missing)
 			}
 		}
 	}

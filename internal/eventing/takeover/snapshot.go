@@ -42,9 +42,10 @@ type snapshot struct {
 	oursIsServed  bool
 	managed       []string // modules that lifecycle-manager manages, as "<Kyma> <module>"
 	subscriptions []*subscription
-	eventings     []string // others, as namespace/name
-	claimed       []string // our ServiceAccounts that the garbage collector deletes with an Eventing
-	refused       error    // why the API server would not take their Eventing by our definition
+	services      map[string]bool // all of the cluster, as namespace/name
+	eventings     []string        // others, as namespace/name
+	claimed       []string        // our ServiceAccounts that the garbage collector deletes with an Eventing
+	refused       error           // why the API server would not take their Eventing by our definition
 
 	theirs, ours       *Backlog // nil: not read, or there is no NATS
 	theirsErr, oursErr error
@@ -57,6 +58,15 @@ type subscription struct {
 }
 
 func (s *subscription) key() string { return s.Namespace + "/" + s.Name }
+
+// missingService is the Service of its sink as namespace/name, "" if it exists. Kyma's operator has
+// no consumer for such a Subscription, or does not listen to it.
+func (s *snapshot) missingService(sub *subscription) string {
+	if name := valid.SinkService(sub.Subscription); name != "" && !s.services[sub.Namespace+"/"+name] {
+		return sub.Namespace + "/" + name
+	}
+	return ""
+}
 
 // theirConsumers are the names of its consumers in Kyma's NATS.
 func (s *subscription) theirConsumers() (names []string) {
@@ -284,7 +294,11 @@ func (s *snapshot) readSubscriptions(ctx context.Context, c reader) error {
 		s.subscriptions = append(s.subscriptions, is)
 	}
 	slices.SortFunc(s.subscriptions, func(a, b *subscription) int { return strings.Compare(a.key(), b.key()) })
-	return nil
+	s.services = map[string]bool{}
+	return c.Each(ctx, services, "", migration.ListOptions{Trim: trim}, func(obj *unstructured.Unstructured) error {
+		s.services[obj.GetNamespace()+"/"+obj.GetName()] = true
+		return nil
+	})
 }
 
 func subscriptionOf(obj *unstructured.Unstructured) (*subscription, error) {

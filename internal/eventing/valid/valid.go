@@ -62,6 +62,15 @@ func Problems(s *eventingv1alpha2.Subscription) (problems []string) {
 	return problems
 }
 
+// SinkService is the Service of a Subscription's sink, in its namespace; "" if the sink is none.
+func SinkService(s *eventingv1alpha2.Subscription) string {
+	sink, err := delivery.ParseSink(s.Namespace, s.Spec.Sink)
+	if err != nil {
+		return ""
+	}
+	return sink.Service
+}
+
 // typeProblem is what is wrong with a type, "" if nothing is.
 func typeProblem(t string, exact bool) string {
 	switch {

@@ -112,6 +112,7 @@ func newSite(t *testing.T, n int) *site {
 	}
 	for i := range n {
 		name := fmt.Sprintf("s%d", i)
+		s.service(name)
 		s.create(fmt.Sprintf(`{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: %s, namespace: kyma-system},
  spec: {sink: "%s", source: commerce, types: [order.created.v%d], typeMatching: standard}}`, name, s.sinks.URL(name, namespace), i))
 	}
@@ -155,6 +156,12 @@ func (s *site) install() {
 			s.create(document)
 		}
 	}
+}
+
+// service is that of a sink, which Kyma's operator wants to exist.
+func (s *site) service(name string) {
+	s.t.Helper()
+	s.create(fmt.Sprintf(`{apiVersion: v1, kind: Service, metadata: {name: %s, namespace: kyma-system}, spec: {clusterIP: None, ports: [{port: 80}]}}`, name))
 }
 
 func object(t *testing.T, text string) *unstructured.Unstructured {

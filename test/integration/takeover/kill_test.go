@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/takeover"
@@ -150,7 +151,8 @@ func TestKilled(t *testing.T) {
 	s.alone()
 }
 
-// TestTurnsRound: a way is left after some of its steps, in the direction of the other one.
+// TestTurnsRound: a way is left after some of its steps, in the direction of the other one. A
+// Subscription is deleted there, for which nobody may be there.
 func TestTurnsRound(t *testing.T) {
 	if !all {
 		t.Skip("make test-slow has it")
@@ -158,7 +160,10 @@ func TestTurnsRound(t *testing.T) {
 	const n = 2
 	s := newSite(t, n)
 	l := s.publish(n, 2, 50*time.Millisecond)
-	for _, steps := range []int{3, 5, 7, 9} {
+	s.service("late")
+	for _, steps := range []int{2, 3, 5, 7, 9} {
+		s.create(s.subscription("late", namespace))
+		s.await(time.Minute, "it is ready", func(ctx context.Context) error { return s.allReady(ctx, n+1) })
 		for done := 0; done < steps; {
 			switch report, _, _ := s.process(takeover.Over, 0, false); report.Result {
 			case migration.Succeeded:
@@ -171,7 +176,9 @@ func TestTurnsRound(t *testing.T) {
 				t.Fatalf("%s: %s", report.Result, report.Message)
 			}
 		}
+		s.check(s.client.Resource(subscriptions).Namespace(namespace).Delete(t.Context(), "late", metav1.DeleteOptions{}))
 		s.way(takeover.Back, unkilled)
+		s.await(time.Minute, "it is gone", func(ctx context.Context) error { return s.allReady(ctx, n) })
 		t.Logf("back after %d steps", steps)
 	}
 	if accepted, twice := l.end(); twice*1000 > accepted {

@@ -47,6 +47,7 @@ const (
 var (
 	eventings     = schema.GroupVersionResource{Group: "operator.kyma-project.io", Version: "v1alpha1", Resource: "eventings"}
 	subscriptions = schema.GroupVersionResource{Group: "eventing.kyma-project.io", Version: "v1alpha2", Resource: "subscriptions"}
+	services      = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 )
 
 // Options of New.
@@ -124,7 +125,7 @@ func (k *Kyma) Manager() (Container, error) {
 		defer close(c.exited)
 		k.count(1)
 		defer k.count(-1)
-		o := &operator{Kyma: k, delivered: map[string]*nats.Subscription{}}
+		o := &operator{Kyma: k, delivered: map[string]*nats.Subscription{}, refused: map[string]string{}}
 		defer o.close()
 		for ctx.Err() == nil {
 			if err := o.reconcile(ctx); err != nil && ctx.Err() == nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +30,7 @@ type operator struct {
 	swept     bool
 	delivered map[string]*nats.Subscription // by consumer
 	sinks     sync.Map                      // URL by namespace/name
+	refused   map[string]string             // resourceVersion of Subscriptions, by namespace/name
 }
 
 func (o *operator) close() {
@@ -203,8 +205,16 @@ func (o *operator) subscribeAll(ctx context.Context) error {
 		}
 		o.swept = true
 	}
+	services, err := o.client.Resource(services).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for i := range services.Items {
+		there[services.Items[i].GetName()+"."+services.Items[i].GetNamespace()] = true
+	}
 	for i := range list.Items {
-		if err := o.subscribe(ctx, &list.Items[i]); err != nil {
+		if err := o.subscribe(ctx, &list.Items[i], there); err != nil {
 			return err
 		}
 	}
@@ -230,7 +240,7 @@ func (o *operator) sweep(all []unstructured.Unstructured) error {
 	return nil
 }
 
-func (o *operator) subscribe(ctx context.Context, sub *unstructured.Unstructured) error {
+func (o *operator) subscribe(ctx context.Context, sub *unstructured.Unstructured, services map[string]bool) error {
 	of, key := o.client.Resource(subscriptions).Namespace(sub.GetNamespace()), sub.GetNamespace()+"/"+sub.GetName()
 	types, clean, subjects := asks(sub)
 	if sub.GetDeletionTimestamp() != nil {
@@ -251,6 +261,13 @@ func (o *operator) subscribe(ctx context.Context, sub *unstructured.Unstructured
 		return ignoreRace(err)
 	}
 	sink, _, _ := unstructured.NestedString(sub.Object, "spec", "sink")
+	if o.refused[key] == sub.GetResourceVersion() {
+		return nil // it is looked at again when it has changed
+	}
+	if why := invalidSink(sink, sub.GetNamespace(), services); why != "" {
+		o.refused[key] = sub.GetResourceVersion()
+		return o.invalid(ctx, sub, subjects, why)
+	}
 	o.sinks.Store(key, sink)
 	var named []any
 	var cleaned []any
@@ -263,6 +280,40 @@ func (o *operator) subscribe(ctx context.Context, sub *unstructured.Unstructured
 		}
 	}
 	return o.subscriptionStatus(ctx, sub, named, cleaned)
+}
+
+// invalidSink says why a sink is refused: it is a Service in the namespace of the Subscription that
+// exists.
+func invalidSink(sink, namespace string, services map[string]bool) string {
+	u, err := url.ParseRequestURI(sink)
+	if err != nil {
+		return "it is no URI"
+	}
+	service, host, _ := strings.Cut(u.Hostname(), ".")
+	switch {
+	case host != namespace+".svc.cluster.local":
+		return "it is in another namespace, or outside the cluster"
+	case !services[service+"."+namespace]:
+		return "service " + service + "." + namespace + " not found in the cluster"
+	}
+	return ""
+}
+
+// invalid stops to listen, leaves the consumers, and takes everything from the status.
+func (o *operator) invalid(ctx context.Context, sub *unstructured.Unstructured, subjects []string, why string) error {
+	for _, s := range subjects {
+		name := consumerOf(sub.GetNamespace(), sub.GetName(), s)
+		if is := o.delivered[name]; is != nil && is.IsValid() {
+			if err := is.Unsubscribe(); err != nil {
+				return err
+			}
+		}
+		delete(o.delivered, name)
+	}
+	return o.writeStatus(ctx, sub, map[string]any{
+		"ready": false, "types": []any{}, "backend": map[string]any{},
+		"conditions": []any{map[string]any{"type": "Subscription spec valid", "status": "False", "reason": "Subscription spec has validation errors", "message": "Subscription validation failed: Sink validation failed: " + why, "lastTransitionTime": "2026-01-01T00:00:00Z"}},
+	})
 }
 
 func (o *operator) bind(key, name, subject string) error {
@@ -341,10 +392,13 @@ func (o *operator) deliver(key string, m *nats.Msg) {
 
 // subscriptionStatus replaces the whole status, if something of it differs.
 func (o *operator) subscriptionStatus(ctx context.Context, sub *unstructured.Unstructured, named, cleaned []any) error {
-	want := map[string]any{
+	return o.writeStatus(ctx, sub, map[string]any{
 		"ready": true, "types": cleaned, "backend": map[string]any{"types": named},
 		"conditions": []any{map[string]any{"type": "Subscription active", "status": "True", "reason": "NATS Subscription active", "lastTransitionTime": "2026-01-01T00:00:00Z"}},
-	}
+	})
+}
+
+func (o *operator) writeStatus(ctx context.Context, sub *unstructured.Unstructured, want map[string]any) error {
 	is, _, _ := unstructured.NestedMap(sub.Object, "status")
 	if same(is, want) {
 		return nil
