@@ -3,6 +3,8 @@ package publisher
 import (
 	"context"
 	"maps"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,8 +19,22 @@ import (
 )
 
 // typeLabel of an Application is a second name of its events: application-type in
-// pkg/application of Kyma's eventing-publisher-proxy.
+// pkg/application of Kyma's eventing-publisher-proxy, which does not mind capitals in the key.
 const typeLabel = "application-type"
+
+// typeIn is the label among those of an Application, "" if it has none. The key as it is documented
+// counts before others.
+func typeIn(labels map[string]string) string {
+	if of, ok := labels[typeLabel]; ok {
+		return of
+	}
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		if strings.EqualFold(key, typeLabel) {
+			return labels[key]
+		}
+	}
+	return ""
+}
 
 var applicationKind = schema.GroupVersionResource{Group: "applicationconnector.kyma-project.io", Version: "v1alpha1", Resource: "applications"}
 
@@ -44,11 +60,15 @@ func (a *applications) known() bool { return a.types.Load() != nil }
 
 // follow follows the Applications until ctx ends.
 func (a *applications) follow(ctx context.Context, client dynamic.Interface, log *zap.Logger) {
-	all := k8sutil.NewCollection(client.Resource(applicationKind), metav1.ListOptions{LabelSelector: typeLabel},
+	all := k8sutil.NewCollection(client.Resource(applicationKind), metav1.ListOptions{},
 		func(obj *unstructured.Unstructured) { delete(obj.Object, "spec"); delete(obj.Object, "status") }, retrying(log, "Applications"))
 	take := func() {
 		types := map[string]string{}
-		all.Each(func(obj *unstructured.Unstructured) { types[obj.GetName()] = obj.GetLabels()[typeLabel] })
+		all.Each(func(obj *unstructured.Unstructured) {
+			if of := typeIn(obj.GetLabels()); of != "" {
+				types[obj.GetName()] = of
+			}
+		})
 		if before := a.types.Load(); before == nil || !maps.Equal(*before, types) {
 			a.types.Store(&types)
 		}

@@ -25,7 +25,7 @@ var applications = schema.GroupVersionResource{Group: "applicationconnector.kyma
 
 // TestPublisherLabelledApplications: an event of an Application with the label application-type is
 // published by its name and by its label, and by the former names of both; and a label that comes,
-// changes or goes counts at once. All other tests of the publisher have a cluster without the kind.
+// changes or goes counts at once, with capitals in its key, too. All other tests of the publisher have a cluster without the kind.
 func TestPublisherLabelledApplications(t *testing.T) {
 	client, err := dynamic.NewForConfig(cluster.Config())
 	if err != nil {
@@ -49,7 +49,7 @@ func TestPublisherLabelledApplications(t *testing.T) {
 	all := client.Resource(applications)
 	application := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": applications.GroupVersion().String(), "kind": "Application",
-		"metadata": map[string]any{"name": "commerce-1", "labels": map[string]any{"application-type": "shop-1", kubernetes.MadeForTests: "true"}},
+		"metadata": map[string]any{"name": "commerce-1", "labels": map[string]any{"Application-Type": "shop-1", kubernetes.MadeForTests: "true"}},
 	}}
 	poll.Until(t, patience, "an Application", func(ctx context.Context) error {
 		_, err := all.Create(ctx, application, metav1.CreateOptions{})
@@ -91,7 +91,7 @@ func TestPublisherLabelledApplications(t *testing.T) {
 	if diff := cmp.Diff(want, published("a1b2c3d4-0000-0000-0000-000000000001")); diff != "" {
 		t.Errorf("with the label (-want +got):\n%s", diff)
 	}
-	if _, err := all.Patch(t.Context(), "commerce-1", types.MergePatchType, []byte(`{"metadata":{"labels":{"application-type":null}}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := all.Patch(t.Context(), "commerce-1", types.MergePatchType, []byte(`{"metadata":{"labels":{"Application-Type":null}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
