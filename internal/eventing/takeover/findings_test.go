@@ -173,7 +173,7 @@ func TestBacklog(t *testing.T) {
 			asked++
 			return []byte(tc.answers[asked-1]), nil
 		})
-		if s.theirs == nil || s.theirs.Drained() != tc.drained || s.theirs.GivenUp() != tc.givenUp {
+		if s.theirs == nil || s.theirs.Drained() != tc.drained || s.theirs.GivenUp() != tc.givenUp || s.theirs.waits["c"] != s.theirs.Waiting {
 			t.Errorf("%v: %+v, %v", tc.answers, s.theirs, s.theirsErr)
 		}
 		if tc.givenUp > 0 {

@@ -394,12 +394,18 @@ func (o *operator) deliver(key string, m *nats.Msg) {
 func (o *operator) subscriptionStatus(ctx context.Context, sub *unstructured.Unstructured, named, cleaned []any) error {
 	return o.writeStatus(ctx, sub, map[string]any{
 		"ready": true, "types": cleaned, "backend": map[string]any{"types": named},
-		"conditions": []any{map[string]any{"type": "Subscription active", "status": "True", "reason": "NATS Subscription active", "lastTransitionTime": "2026-01-01T00:00:00Z"}},
+		"conditions": []any{map[string]any{
+			"type": "Subscription spec valid", "status": "True", "reason": "Subscription spec has no validation errors", "lastTransitionTime": "2026-01-01T00:00:00Z",
+		}, map[string]any{"type": "Subscription active", "status": "True", "reason": "NATS Subscription active", "lastTransitionTime": "2026-01-01T00:00:00Z"}},
 	})
 }
 
+// writeStatus writes its own fields; conditions of other types stay.
 func (o *operator) writeStatus(ctx context.Context, sub *unstructured.Unstructured, want map[string]any) error {
 	is, _, _ := unstructured.NestedMap(sub.Object, "status")
+	if valid, _ := want["ready"].(bool); valid { // otherwise, it removes all
+		want["conditions"] = withOthers(is["conditions"], want["conditions"].([]any))
+	}
 	if same(is, want) {
 		return nil
 	}
@@ -425,12 +431,26 @@ func (o *operator) eventingStatus(ctx context.Context, e *unstructured.Unstructu
 		"conditions": []any{map[string]any{"type": "BackendAvailable", "status": "True", "reason": "NATSAvailable", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}},
 	}
 	is, _, _ := unstructured.NestedMap(e.Object, "status")
+	want["conditions"] = withOthers(is["conditions"], want["conditions"].([]any))
 	if same(is, want) {
 		return nil
 	}
 	e.Object["status"] = want
 	_, err = o.client.Resource(eventings).Namespace(namespace).UpdateStatus(ctx, e, metav1.UpdateOptions{})
 	return ignoreRace(err)
+}
+
+// withOthers adds conditions whose types are not its own.
+func withOthers(is any, own []any) []any {
+	all := slices.Clone(own)
+	former, _ := is.([]any)
+	for _, c := range former {
+		of := func(c any) any { return c.(map[string]any)["type"] }
+		if !slices.ContainsFunc(own, func(o any) bool { return of(o) == of(c) }) {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 func same(a, b map[string]any) bool {
