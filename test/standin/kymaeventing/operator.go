@@ -343,8 +343,8 @@ func (o *operator) bind(key, name, subject string) error {
 	return err
 }
 
-// sinkClient finds the sinks of a test, which are on this machine.
-var sinkClient = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 50, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+// sinkClient finds the sinks of a test, which are on this machine. It keeps few connections.
+var sinkClient = &http.Client{Transport: &http.Transport{MaxIdleConns: 50, MaxConnsPerHost: 50, MaxIdleConnsPerHost: 50, IdleConnTimeout: 10 * time.Second, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
