@@ -19,7 +19,7 @@ import (
 )
 
 // typeLabel of an Application is a second name of its events: application-type in
-// pkg/application of Kyma's eventing-publisher-proxy, which does not mind capitals in the key.
+// pkg/application of Kyma's eventing-publisher-proxy, which ignores capitals in the key.
 const typeLabel = "application-type"
 
 // typeIn is the label among those of an Application, "" if it has none. The key as it is documented

@@ -2,7 +2,7 @@ package publisher
 
 import "testing"
 
-// TestTypeIn: Kyma's publisher does not mind capitals in the key of the label.
+// TestTypeIn: capitals in the key of the label are ignored, as by Kyma's publisher.
 func TestTypeIn(t *testing.T) {
 	for _, tc := range []struct {
 		labels map[string]string

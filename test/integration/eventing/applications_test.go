@@ -25,7 +25,8 @@ var applications = schema.GroupVersionResource{Group: "applicationconnector.kyma
 
 // TestPublisherLabelledApplications: an event of an Application with the label application-type is
 // published by its name and by its label, and by the former names of both; and a label that comes,
-// changes or goes counts at once, with capitals in its key, too. All other tests of the publisher have a cluster without the kind.
+// changes or goes counts at once, with capitals in its key, too. All other tests of the publisher
+// have a cluster without the kind.
 func TestPublisherLabelledApplications(t *testing.T) {
 	client, err := dynamic.NewForConfig(cluster.Config())
 	if err != nil {
