@@ -93,6 +93,9 @@ func theirModules(s *snapshot, add adder) {
 		namespace, name, _ := strings.Cut(kyma, "/")
 		add(migration.Error, "module-is-managed", "Kyma "+kyma, fmt.Sprintf("lifecycle-manager manages the module %s, and undoes what a step changes", module), "Set managed: false for it in spec.modules.", migration.Kubectl(namespace, "edit", "kymas.operator.kyma-project.io", name))
 	}
+	if !s.natsIsServed {
+		add(migration.Error, "no-nats-kind", "CustomResourceDefinition nats.operator.kyma-project.io", "it does not exist: when Kyma's operator starts, it deletes its publisher then, and the Service that clients know", "Enable Kyma's module nats again.", migration.CommandLine("kubectl", "get", "customresourcedefinition", "nats.operator.kyma-project.io"))
+	}
 	if s.theirServers == nil {
 		add(migration.Warning, "no-kyma-nats", "StatefulSet "+s.namespace+"/"+theirNATS, "Kyma's NATS is not there: it holds no event", "", "")
 	}

@@ -38,7 +38,7 @@ func readyToGo(t *testing.T) *snapshot {
 	sub.Spec.Sink, sub.Spec.Source, sub.Spec.Types = "http://orders.shop.svc.cluster.local", "commerce", []string{"order.created.v1"}
 	sub.Spec.TypeMatching = eventingv1alpha2.Standard
 	return &snapshot{
-		namespace: Namespace, names: "eventing-next", oursIsServed: true, pods: map[string]int{},
+		namespace: Namespace, names: "eventing-next", oursIsServed: true, natsIsServed: true, pods: map[string]int{},
 		eventing:       object(t, `{metadata: {name: eventing, namespace: kyma-system}, spec: {backend: {type: NATS}}}`),
 		theirOperator:  object(t, `{kind: Deployment, metadata: {name: eventing-manager, namespace: kyma-system}, spec: {replicas: 1}}`),
 		theirPublisher: object(t, `{kind: Deployment, metadata: {name: eventing-publisher-proxy, namespace: kyma-system}, spec: {replicas: 2, template: {metadata: {labels: {a: b, c: d}}}}}`),
@@ -67,6 +67,7 @@ func TestFindings(t *testing.T) {
 			_ = unstructured.SetNestedField(s.eventing.Object, "EventMesh", "spec", "backend", "type")
 		}},
 		{"module-is-managed", "Kyma kyma-system/default", migration.Error, func(s *snapshot) { s.managed = []string{"kyma-system/default eventing"} }},
+		{"no-nats-kind", "CustomResourceDefinition nats.operator.kyma-project.io", migration.Error, func(s *snapshot) { s.natsIsServed = false }},
 		{"another-eventing", "Eventing shop/mine", migration.Error, func(s *snapshot) { s.eventings = []string{"shop/mine"} }},
 		{"half-applied", "Deployment of our operator in namespace kyma-system", migration.Error, func(s *snapshot) { s.names = "" }},
 		{"ours-not-installed", "Deployment of our operator in namespace kyma-system", migration.Error, func(s *snapshot) { s.names, s.oursIsServed = "", false }},

@@ -59,6 +59,7 @@ var (
 	definitions   = migration.CoreResource("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition")
 	eventings     = resource("operator.kyma-project.io", "v1alpha1", "eventings", "Eventing")
 	subscriptions = resource("eventing.kyma-project.io", "v1alpha2", "subscriptions", "Subscription")
+	natsKind      = schema.GroupKind{Group: "operator.kyma-project.io", Kind: "NATS"}
 	kymaKind      = schema.GroupKind{Group: "operator.kyma-project.io", Kind: "Kyma"}
 )
 

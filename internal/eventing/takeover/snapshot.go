@@ -40,6 +40,7 @@ type snapshot struct {
 	pods map[string]int
 	// oursIsServed: the definitions of the kinds are ours.
 	oursIsServed  bool
+	natsIsServed  bool     // the kind of nats-manager
 	managed       []string // modules that lifecycle-manager manages, as "<Kyma> <module>"
 	subscriptions []*subscription
 	services      map[string]bool // all of the cluster, as namespace/name
@@ -225,6 +226,9 @@ func (s *snapshot) readKinds(ctx context.Context, c reader) error {
 		return err
 	}
 	s.oursIsServed = crd != nil && hasBackends(crd)
+	if _, s.natsIsServed, err = c.Served(ctx, natsKind); err != nil {
+		return err
+	}
 	_, served, err := c.Served(ctx, eventings.GroupKind())
 	if err != nil || !served {
 		return err

@@ -107,6 +107,7 @@ func newSite(t *testing.T, n int) *site {
 	s.check(err)
 	t.Cleanup(s.node.Stop)
 	t.Cleanup(s.clean)
+	s.natsKind()
 	for _, text := range kymaeventing.Manifest(kymaSpec) {
 		s.create(text)
 	}
@@ -156,6 +157,16 @@ func (s *site) install() {
 			s.create(document)
 		}
 	}
+}
+
+// natsKind is the definition of the kind of nats-manager.
+func (s *site) natsKind() {
+	s.t.Helper()
+	s.create(kymaeventing.NATSDefinition)
+	s.await(time.Minute, "the kind NATS is served", func(ctx context.Context) error {
+		_, err := s.client.Resource(schema.GroupVersionResource{Group: "operator.kyma-project.io", Version: "v1alpha1", Resource: "nats"}).List(ctx, metav1.ListOptions{})
+		return err
+	})
 }
 
 // service is that of a sink, which Kyma's operator wants to exist.

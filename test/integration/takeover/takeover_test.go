@@ -12,10 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/takeover"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/standin/kymaeventing"
 )
 
 // TestOverAndBack goes there and back under load.
@@ -97,6 +99,17 @@ func TestSinkThatRefuses(t *testing.T) {
 	}
 	l.end()
 
+	// Without the kind of nats-manager, Kyma's operator would delete the Service that clients know.
+	crds := s.client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	s.check(crds.Delete(t.Context(), kymaeventing.NATSKind, metav1.DeleteOptions{}))
+	s.await(time.Minute, "the kind NATS is gone", func(ctx context.Context) error {
+		_, err := crds.Get(ctx, kymaeventing.NATSKind, metav1.GetOptions{})
+		return poll.Gone(err)
+	})
+	if code, out, _ := s.takeOver("undo"); code != 6 || !strings.Contains(out, kymaeventing.NATSKind) {
+		t.Fatalf("undo without the kind NATS: exit code %d\n%s", code, out)
+	}
+	s.natsKind()
 	// Kyma's operator listens to no consumer of a Subscription whose sink has no Service, which
 	// keeps events.
 	s.check(s.core.CoreV1().Services(namespace).Delete(t.Context(), "s1", metav1.DeleteOptions{}))

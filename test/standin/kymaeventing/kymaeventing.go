@@ -47,6 +47,7 @@ const (
 var (
 	eventings     = schema.GroupVersionResource{Group: "operator.kyma-project.io", Version: "v1alpha1", Resource: "eventings"}
 	subscriptions = schema.GroupVersionResource{Group: "eventing.kyma-project.io", Version: "v1alpha2", Resource: "subscriptions"}
+	definitions   = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	services      = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 )
 
@@ -208,6 +209,14 @@ func labels() map[string]any {
 		"eventing.kyma-project.io/backend": "NATS", "kyma-project.io/dashboard": eventing,
 	}
 }
+
+// NATSKind is the definition of the kind of nats-manager.
+const NATSKind = "nats.operator.kyma-project.io"
+
+// NATSDefinition is that definition, with no schema.
+const NATSDefinition = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: ` + NATSKind + `},
+ spec: {group: operator.kyma-project.io, scope: Namespaced, names: {kind: NATS, plural: nats, singular: nats},
+  versions: [{name: v1alpha1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`
 
 // Manifest are the objects that lifecycle-manager and nats-manager have made, before the operator
 // has done anything: the two Deployments, NATS and the Eventing.

@@ -58,6 +58,11 @@ func (o *operator) reconcile(ctx context.Context) error {
 			return err
 		}
 	}
+	if _, err := o.client.Resource(definitions).Get(ctx, NATSKind, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		return o.deletePublisher(ctx)
+	} else if err != nil {
+		return err
+	}
 	if err := o.connect(); err != nil {
 		return err
 	}
@@ -183,6 +188,20 @@ func (o *operator) applyPublisher(ctx context.Context, e *unstructured.Unstructu
 		gvr := resourceOf(u)
 		if _, err := o.client.Resource(gvr).Namespace(namespace).Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: managerName, Force: true}); err != nil {
 			return fmt.Errorf("cannot apply %s %s: %w", u.GetKind(), u.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// deletePublisher deletes all of the publisher, with the Service that clients know.
+func (o *operator) deletePublisher(ctx context.Context) error {
+	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	for _, of := range []struct {
+		gvr  schema.GroupVersionResource
+		name string
+	}{{deployments, publisher}, {services, publisher}, {services, publisher + "-metrics"}, {services, publisher + "-health"}} {
+		if err := o.client.Resource(of.gvr).Namespace(namespace).Delete(ctx, of.name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return err
 		}
 	}
 	return nil
