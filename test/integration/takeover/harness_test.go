@@ -426,12 +426,35 @@ func (l *load) end() (accepted, twice int) {
 		}
 		return nil
 	})
-	t.Logf("%d events were accepted, %d lost, %d delivered twice; refused and repeated: %v; longest time without an accepted event %s",
-		accepted, lost, twice, l.refused, l.longest.Round(time.Millisecond))
+	t.Logf("%d events were accepted, %d lost, %d delivered twice (%v); refused and repeated: %v; longest time without an accepted event %s",
+		accepted, lost, twice, l.whoTwice(), l.refused, l.longest.Round(time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return accepted, twice
+}
+
+// whoTwice tells who has delivered events that came more than once, and how far apart.
+func (l *load) whoTwice() map[string]int {
+	who := map[string]int{}
+	for i := range l.accepted {
+		first := map[string]sinks.Request{}
+		for _, r := range l.s.sinks.Of(fmt.Sprintf("s%d", i)) {
+			f, again := first[r.ID]
+			if !again {
+				first[r.ID] = r
+				continue
+			}
+			by := func(r sinks.Request) string {
+				if strings.HasPrefix(r.Header.Get("User-Agent"), "eventing-controller") {
+					return "ours"
+				}
+				return "Kyma's"
+			}
+			who[fmt.Sprintf("%s, and %s after some %s", by(f), by(r), r.At.Sub(f.At).Round(10*time.Second))]++
+		}
+	}
+	return who
 }
 
 // delivered counts what its sink has yet to get, and what it has got more than once.
