@@ -162,7 +162,10 @@ func TestTurnsRound(t *testing.T) {
 	l := s.publish(n, 2, 50*time.Millisecond)
 	s.service("late")
 	for _, steps := range []int{2, 3, 5, 7, 9} {
-		s.create(s.subscription("late", namespace))
+		s.await(time.Minute, "Subscriptions can be created", func(ctx context.Context) error { // a moment after the policy is gone
+			_, err := s.client.Resource(subscriptions).Namespace(namespace).Create(ctx, object(t, s.subscription("late", namespace)), metav1.CreateOptions{})
+			return err
+		})
 		s.await(time.Minute, "it is ready", func(ctx context.Context) error { return s.allReady(ctx, n+1) })
 		for done := 0; done < steps; {
 			switch report, _, _ := s.process(takeover.Over, 0, false); report.Result {
