@@ -22,7 +22,7 @@ const holdFor = 10 * time.Second
 
 // spacing is the time between two statuses after that. Nobody waits for them, and the pods of a
 // switch start beside them.
-const spacing = 20 * time.Millisecond
+const spacing = 50 * time.Millisecond
 
 // Subscription is one as it was looked at. Another one of the same name has another UID.
 type Subscription struct {
