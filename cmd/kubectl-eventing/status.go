@@ -163,9 +163,9 @@ func statusBody(a *app, o *inspect.Overview, most int) (lines []string) {
 	}
 	lines = append(lines, "", fmt.Sprintf("Subscriptions with a problem (%s):", wording.Number(len(o.Troubled))))
 	shown := min(len(o.Troubled), max(1, (most-len(lines)-2)/2))
-	t := [][]string{{"NAME", "SINCE", "WAIT", "WHY"}}
+	t := [][]string{{"NAME", "SINCE", "WAIT", "DEAD", "WHY"}}
 	for _, s := range o.Troubled[:shown] {
-		t = append(t, []string{s.Namespace + "/" + s.Name, age(s.Problem.Since), waits(s.Delivery), s.Problem.Message})
+		t = append(t, []string{s.Namespace + "/" + s.Name, age(s.Problem.Since), waits(s.Delivery), dead(s.Delivery), s.Problem.Message})
 	}
 	for i, row := range frame.Columns(t, a.width()-2) {
 		if lines = append(lines, "  "+row); i > 0 {
@@ -198,6 +198,14 @@ func waits(d *inspect.Delivery) string {
 		return "-"
 	}
 	return wording.Number(int(d.Backlog))
+}
+
+// dead is how many events are dead letters, "-" if nobody has looked.
+func dead(d *inspect.Delivery) string {
+	if d == nil {
+		return "-"
+	}
+	return wording.Number(int(d.DeadLetters))
 }
 
 // since is " for 5m", "" if it is not known.

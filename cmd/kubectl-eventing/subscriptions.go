@@ -150,8 +150,12 @@ func (a *app) writeSubscription(c *connection, s *inspect.Subscription) error {
 	}
 	lines := append([]string{}, frame.Wrap(s.String()+" "+ready+".", a.width())...)
 	add := func(title, value string) {
-		if value != "" {
-			lines = append(lines, fmt.Sprintf("  %-12s %s", title, value))
+		if value == "" {
+			return
+		}
+		for _, part := range frame.Wrap(value, a.width()-15) {
+			lines = append(lines, fmt.Sprintf("  %-12s %s", title, part))
+			title = ""
 		}
 	}
 	add("Source", s.Source)

@@ -30,9 +30,9 @@ const (
 	// askAgain is when NATS is asked again for what no watch tells: which certificate it has, what
 	// is in its streams.
 	askAgain = 10 * time.Second
-	// settling is when a closed, empty stream of one server is looked at again: a barrier shows
+	// drainedAgain is when a closed, empty stream of one server is looked at again: a barrier shows
 	// soon that it stays so.
-	settling = time.Second
+	drainedAgain = time.Second
 )
 
 // Renderer is a chart.Chart, or one that remembers its renderings.

@@ -157,7 +157,7 @@ func (d *Rules) emptied(w *World, o *Decision, hinders blocked) bool {
 		hinders(operatorv1alpha1.ReasonNATSUnreachable, "NATS may hold events. These servers are not up to date: %s.%s", strings.Join(w.NATS.Behind, ", "), w.problem())
 		return false
 	case info != nil && !w.NATS.Quiet && info.Config.Replicas <= 1:
-		o.look(settling)
+		o.look(drainedAgain)
 	case info != nil && !w.NATS.Quiet:
 		o.look(d.DrainWatch)
 	case w.NATS.DeadLetters != nil && w.NATS.DeadLetters.State.Msgs > 0:

@@ -98,6 +98,9 @@ func SubscriptionOf(u *unstructured.Unstructured, now time.Time) Subscription {
 	} {
 		for _, c := range typed.Status.Conditions {
 			if c.Type == bad.condition && c.Status == corev1.ConditionFalse {
+				if d := s.Delivery; bad.rank == rankRefused && d != nil && d.Backlog == 0 && d.DeadLetters > 0 {
+					bad.next = s.lettersCommand() // the sink gets nothing more by itself
+				}
 				return s.with(bad.rank, Problem{
 					Condition: string(c.Type), Reason: c.Reason, Since: known(c.LastTransitionTime), Message: redact.URLs(c.Message), Next: bad.next,
 				})
@@ -112,7 +115,7 @@ func SubscriptionOf(u *unstructured.Unstructured, now time.Time) Subscription {
 	case d.DeadLetters > 0:
 		return s.with(rankDeadLetters, Problem{
 			Message: wording.Count(int(d.DeadLetters), "event") + " were given up, and are stored as dead letters",
-			Next:    wording.CommandLine("kubectl", "eventing", "dead-letters", "list", "--namespace="+s.Namespace, "--subscription="+s.Name),
+			Next:    s.lettersCommand(),
 		})
 	case d.Repeating > 0:
 		return s.with(rankRepeating, Problem{
@@ -125,6 +128,11 @@ func SubscriptionOf(u *unstructured.Unstructured, now time.Time) Subscription {
 func (s Subscription) with(rank int, p Problem) Subscription {
 	s.rank, s.Problem = rank, &p
 	return s
+}
+
+// lettersCommand shows the dead letters, and says how they are delivered again.
+func (s *Subscription) lettersCommand() string {
+	return wording.CommandLine("kubectl", "eventing", "dead-letters", "list", "--namespace="+s.Namespace, "--subscription="+s.Name)
 }
 
 // sinkCommand shows whether the Service of the sink is there, and has pods.

@@ -28,7 +28,7 @@ type barrier struct {
 	// last is the sequence of the barrier; 0 before it is stored.
 	last uint64
 	// failed: NATS did not say that it is stored. It is not published again: each one could be
-	// stored late, and the watch of a stream that stays empty would begin anew.
+	// stored late, and the watch of a stream that stays empty would begin again.
 	failed bool
 }
 
