@@ -177,11 +177,11 @@ func TestHold(t *testing.T) {
 		tally.Found(round, a, on(onMesh))
 		tally.Said(round, tally.Complete(round, []readiness.Subscription{a, b}, "9"))
 		for _, s := range []readiness.Subscription{a, b} {
-			if got := tally.Hold(s.NamespacedName, time.Now()); got > 20*time.Millisecond {
+			if got := tally.Hold(s.NamespacedName, time.Now()); got > 50*time.Millisecond {
 				t.Errorf("after all were ready %s waits %s", s.Name, got)
 			}
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 		if first, second := tally.Hold(a.NamespacedName, time.Now()), tally.Hold(b.NamespacedName, time.Now()); first+second > 0 {
 			t.Errorf("in the end they wait %s and %s", first, second)
 		}
