@@ -115,13 +115,18 @@ func bindHome(cmd *cobra.Command, namespace *string) {
 // names. Who has rights in a few namespaces may not list Eventings; for them it is the usual one.
 func homeOf(ctx context.Context, c *connection, named string) (inspect.Home, error) {
 	if named != "" {
-		return inspect.Home{Namespace: named, Names: backend.DefaultPrefix}, nil
+		return homeIn(named), nil
 	}
 	_, home, err := c.Eventings(ctx)
 	if apierrors.IsForbidden(err) {
-		return inspect.Home{Namespace: operatorNamespace, Names: backend.DefaultPrefix}, nil
+		return homeIn(operatorNamespace), nil
 	}
 	return home, err
+}
+
+// homeIn is a namespace in which the programs have their usual names.
+func homeIn(namespace string) inspect.Home {
+	return inspect.Home{Namespace: namespace, Names: backend.DefaultPrefix}
 }
 
 // connect finds the pod that shows the page, and opens a way there.
@@ -131,7 +136,7 @@ func (f *pageFlags) connect(ctx context.Context, c *connection) (*remote.PageCli
 	}
 	home, err := homeOf(ctx, c, f.namespace)
 	if err != nil { // without an Eventing, the operator has a page, too
-		home = inspect.Home{Namespace: operatorNamespace, Names: backend.DefaultPrefix}
+		home = homeIn(operatorNamespace)
 	}
 	pod, certificate, err := inspect.PageOf(ctx, c.Cluster, home)
 	if err != nil {

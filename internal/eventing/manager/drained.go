@@ -32,6 +32,12 @@ type barrier struct {
 	failed bool
 }
 
+// of tells whether it is of this stream since it was closed.
+func (b barrier) of(info *jetstream.StreamInfo) bool {
+	closed, marked := stream.ClosedAt(info.Config)
+	return marked && info.Config.Replicas <= 1 && b.stream.Equal(info.Created) && b.closed.Equal(closed)
+}
+
 // steady is since when something was so of a stream that stored nothing meanwhile.
 type steady struct {
 	stream time.Time
@@ -64,7 +70,7 @@ func (c *connection) wantsBarrier(info *jetstream.StreamInfo, at reading) bool {
 	if !marked || info.Config.Replicas > 1 {
 		return false
 	}
-	if b := c.barrier; !b.stream.Equal(info.Created) || !b.closed.Equal(closed) {
+	if !c.barrier.of(info) {
 		c.barrier = barrier{stream: info.Created, closed: closed, seen: at.ended}
 	}
 	return info.State.Msgs == 0 && !c.barrier.failed && (c.barrier.last == 0 || c.barrier.last != info.State.LastSeq) && at.began.Sub(c.barrier.seen) >= barrierDelay
@@ -92,9 +98,7 @@ func (c *connection) raise(ctx context.Context, js jetstream.JetStream) (*jetstr
 func (c *connection) behindBarrier(info *jetstream.StreamInfo) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	closed, marked := stream.ClosedAt(info.Config)
-	return marked && c.barrier.stream.Equal(info.Created) && c.barrier.closed.Equal(closed) && c.barrier.last != 0 &&
-		c.barrier.last == info.State.LastSeq && info.State.Msgs == 0 && info.Config.Replicas <= 1
+	return c.barrier.of(info) && c.barrier.last != 0 && c.barrier.last == info.State.LastSeq && info.State.Msgs == 0
 }
 
 // quiet tells whether a closed stream was empty for long enough.

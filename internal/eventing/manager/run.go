@@ -86,8 +86,8 @@ type Options struct {
 	DependencyTimeout time.Duration
 	// BackendTimeout is how long a backend may take to start before that is an error.
 	BackendTimeout time.Duration
-	// DrainDelay and DrainWatch decide when a closed stream is empty permanently: how long after
-	// its close it is looked at, and how long it has to stay empty then.
+	// DrainDelay and DrainWatch decide when a closed stream is empty permanently, if no barrier can
+	// show it: how long after its close it is looked at, and how long it has to stay empty then.
 	DrainDelay, DrainWatch time.Duration
 	// MeshDelay is how long events may be on their way in Channels that acknowledge before they
 	// deliver.
