@@ -24,6 +24,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
+	"github.com/kyma-project/eventmesh-migration/test/measure"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/process"
 )
@@ -222,7 +223,7 @@ func sampled(t *testing.T) int {
 	if testing.Short() {
 		each = 5
 	}
-	return number(t, "EVENTING_SOAK_EACH", each)
+	return measure.Number(t, "EVENTING_SOAK_EACH", each)
 }
 
 // TestSoakKilledSwitch kills the operator after each write to the API server, and then at each
@@ -356,7 +357,7 @@ func TestSoakFlippedBack(t *testing.T) {
 // in five requests of the operator fails at random.
 func TestSoakFaults(t *testing.T) {
 	const rate, limit = 0.2, 10 * time.Minute
-	switches := number(t, "EVENTING_SOAK_FAULTY", 8)
+	switches := measure.Number(t, "EVENTING_SOAK_FAULTY", 8)
 	o := startOutside(t)
 	o.accepted(t, 500)
 	requests, faults := 0, 0

@@ -21,6 +21,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
+	"github.com/kyma-project/eventmesh-migration/test/measure"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
@@ -28,7 +29,7 @@ import (
 // Another operator finishes the switch. Then the write reaches the API server, and the paused
 // operator wakes up: neither may delete anything, and the operator ends.
 func TestSoakPausedOperator(t *testing.T) {
-	rounds := number(t, "EVENTING_SOAK_PAUSES", 10)
+	rounds := measure.Number(t, "EVENTING_SOAK_PAUSES", 10)
 	o := startOutside(t)
 	o.accepted(t, 500)
 	for i := range rounds {

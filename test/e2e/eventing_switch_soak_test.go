@@ -3,11 +3,11 @@
 package e2e
 
 import (
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
+
+	"github.com/kyma-project/eventmesh-migration/test/measure"
 )
 
 const (
@@ -22,9 +22,9 @@ const (
 // is the number of switches; with fewer of them, fewer events are awaited.
 // EVENTING_SOAK_SUBSCRIPTIONS is the number of Subscriptions.
 func TestSoakSwitch(t *testing.T) {
-	n := number(t, "EVENTING_SOAK_SWITCHES", soakSwitches)
+	n := measure.Number(t, "EVENTING_SOAK_SWITCHES", soakSwitches)
 	of := full
-	of.subscriptions = number(t, "EVENTING_SOAK_SUBSCRIPTIONS", full.subscriptions)
+	of.subscriptions = measure.Number(t, "EVENTING_SOAK_SUBSCRIPTIONS", full.subscriptions)
 	s := startSwitching(t, of)
 	s.moreVolumes(t, n)
 	s.accepted(t, 1000)
@@ -62,18 +62,4 @@ func (s *switching) moreVolumes(t *testing.T, n int) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// number is that of an environment variable, or a default.
-func number(t *testing.T, variable string, or int) int {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return or
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("%s=%q is no number above 0", variable, text)
-	}
-	return n
 }

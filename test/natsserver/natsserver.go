@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/process"
 )
@@ -206,6 +208,17 @@ func portOf(text string) string {
 		return ""
 	}
 	return u.Port()
+}
+
+// Connect connects to a server without certificates, as anybody, until the end of the test.
+func (s *Server) Connect(t testing.TB, options ...nats.Option) *nats.Conn {
+	t.Helper()
+	conn, err := nats.Connect(strings.Replace(s.URL, "tls://", "nats://", 1), options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
 }
 
 // Kill ends the process at once.

@@ -20,12 +20,7 @@ import (
 // connectTo connects to a server as anybody.
 func connectTo(t *testing.T, s *natsserver.Server) *nats.Conn {
 	t.Helper()
-	conn, err := nats.Connect(strings.Replace(s.URL, "tls://", "nats://", 1), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.ReconnectBufSize(-1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	return conn
+	return s.Connect(t, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.ReconnectBufSize(-1))
 }
 
 // next is the next value of a channel.

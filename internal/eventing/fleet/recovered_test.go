@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -29,11 +28,7 @@ import (
 // Nobody else would say that the sink works again.
 func TestRecovered(t *testing.T) {
 	server, at := natsserver.Start(t, "jetstream { store_dir: /data }", nil), sinks.Start(t)
-	conn, err := nats.Connect(strings.Replace(server.URL, "tls://", "nats://", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := server.Connect(t)
 	js, err := jetstream.New(conn)
 	if err == nil {
 		_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "s", Subjects: []string{"kyma.>"}})

@@ -19,11 +19,7 @@ import (
 // TestOneRequest: NATS is asked once for a dead letter, and once to delete it. What is not deleted
 // is said: a dead letter whose sink has taken it would be delivered again.
 func TestOneRequest(t *testing.T) {
-	conn, err := nats.Connect(strings.Replace(natsserver.Start(t, "jetstream { store_dir: /data }", nil).URL, "tls://", "nats://", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
+	conn := natsserver.Start(t, "jetstream { store_dir: /data }", nil).Connect(t)
 	js, err := jetstream.New(conn)
 	if err != nil {
 		t.Fatal(err)

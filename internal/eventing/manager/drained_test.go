@@ -3,7 +3,6 @@ package manager
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,12 +22,7 @@ import (
 // barrier, and a stream behind its barrier is known to stay empty.
 func TestBarrier(t *testing.T) {
 	const events = 1000
-	server := natsserver.Start(t, "jetstream { store_dir: /data, sync_interval: always }", nil)
-	conn, err := nats.Connect(strings.Replace(server.URL, "tls://", "nats://", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
+	conn := natsserver.Start(t, "jetstream { store_dir: /data, sync_interval: always }", nil).Connect(t)
 	js, err := jetstream.New(conn)
 	if err != nil {
 		t.Fatal(err)

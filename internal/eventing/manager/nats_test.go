@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -108,11 +107,7 @@ func TestSince(t *testing.T) {
 // is waited for once.
 func TestEstablished(t *testing.T) {
 	server := natsserver.Start(t, "", nil)
-	conn, err := nats.Connect(strings.Replace(server.URL, "tls://", "nats://", 1), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
+	conn := server.Connect(t, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 	broken := func(context.Context) error {
 		if conn.IsConnected() {
 			return errors.New("it is connected")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -49,12 +48,7 @@ func connect(t *testing.T, s *natsserver.Server, user string) *nats.Conn {
 	if user != "" {
 		options = append(options, nats.UserInfo(user, "x"))
 	}
-	conn, err := nats.Connect(strings.Replace(s.URL, "tls://", "nats://", 1), options...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	return conn
+	return s.Connect(t, options...)
 }
 
 func (p *process) await(t *testing.T, what string, holds func() bool) {

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -23,22 +22,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/test/measure"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/process"
 )
-
-// benchSize is a size that a variable of the environment changes.
-func benchSize(t *testing.T, variable string, size int) int {
-	t.Helper()
-	if text := os.Getenv(variable); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatalf("%s: %v", variable, err)
-		}
-		return n
-	}
-	return size
-}
 
 // counter is a sink that counts, and lets requests wait until it is opened.
 type counter struct {
@@ -77,7 +64,7 @@ func (c *counter) close() {
 // turns, over the same stream and for the same Subscriptions. What is reported is the median of the
 // ratios of their throughputs.
 func TestBenchDelivery(t *testing.T) {
-	pairs, events := benchSize(t, "EVENTING_BENCH_PAIRS", 9), benchSize(t, "EVENTING_BENCH_EVENTS", 20_000)
+	pairs, events := measure.Number(t, "EVENTING_BENCH_PAIRS", 9), measure.Number(t, "EVENTING_BENCH_EVENTS", 20_000)
 	for _, subscribers := range []int{1, 100, 1000} {
 		t.Run(strconv.Itoa(subscribers), func(t *testing.T) { benchDelivery(t, subscribers, pairs, events) })
 	}
@@ -186,7 +173,7 @@ func (r *rig) fill(t *testing.T, types, events int) {
 // TestBenchSubscriptions: how long 1,000 Subscriptions in 100 namespaces take to be ready, and the
 // memory of the controller then.
 func TestBenchSubscriptions(t *testing.T) {
-	count := benchSize(t, "EVENTING_BENCH_SUBSCRIPTIONS", 1000)
+	count := measure.Number(t, "EVENTING_BENCH_SUBSCRIPTIONS", 1000)
 	r := newRig(t, true)
 	var in []string
 	for range max(count/10, 1) {
@@ -224,7 +211,7 @@ func TestBenchSubscriptions(t *testing.T) {
 // flight whose sink takes its time. GOMEMLIMIT is what it would take of the limit of the chart.
 func TestBenchMemory(t *testing.T) {
 	const chart = 512 // MiB
-	count := benchSize(t, "EVENTING_BENCH_SUBSCRIPTIONS", 1000)
+	count := measure.Number(t, "EVENTING_BENCH_SUBSCRIPTIONS", 1000)
 	for _, tc := range []struct {
 		reason                      string
 		subscribers, events, larger int

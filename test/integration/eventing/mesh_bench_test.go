@@ -33,7 +33,7 @@ const benchLease = "--lease-duration=15s"
 // TestBenchMeshSubscriptions: how long 1,000 Subscriptions in 100 namespaces take from NATS to the
 // mesh and back, and what is written for that. The steps are those of the operator.
 func TestBenchMeshSubscriptions(t *testing.T) {
-	count := benchSize(t, "EVENTING_BENCH_SUBSCRIPTIONS", 1000)
+	count := measure.Number(t, "EVENTING_BENCH_SUBSCRIPTIONS", 1000)
 	const most, bar = 10 * time.Minute, 30 * time.Second
 	r := newKnativeRig(t, benchLease, "--log-level=warn")
 	epoch := r.serveMesh(operatorv1alpha1.NATS)
@@ -136,7 +136,7 @@ func (r *knativeRig) writes(t *testing.T, mark kubernetes.Mark, count int) float
 // sink at once. In turns; what is reported is the median of the ratios.
 func TestBenchMesh(t *testing.T) {
 	const direct = "order.direct.v1"
-	pairs, clients := benchSize(t, "EVENTING_BENCH_PAIRS", benchPairs), benchSize(t, "EVENTING_BENCH_CLIENTS", 32)
+	pairs, clients := measure.Number(t, "EVENTING_BENCH_PAIRS", benchPairs), measure.Number(t, "EVENTING_BENCH_CLIENTS", 32)
 	r := newKnativeRig(t, benchLease, "--log-level=warn")
 	var got atomic.Int64
 	l, err := net.Listen("tcp", ":0") // pods reach it at the address of this machine, controllers at that of the loopback

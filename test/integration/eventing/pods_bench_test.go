@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kyma-project/eventmesh-migration/test/measure"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/process"
 )
@@ -50,7 +51,7 @@ func limitCPU(t *testing.T, p *process.Process, name string, part float64) {
 // TestBenchPods: 1, 2 and 3 controllers with a quarter of a CPU each deliver the same events, while
 // NATS and the sinks have no limit. What is reported is the median of how much faster the more are.
 func TestBenchPods(t *testing.T) {
-	rounds, events := benchSize(t, "EVENTING_BENCH_PAIRS", 5), benchSize(t, "EVENTING_BENCH_EVENTS", 5_000)
+	rounds, events := measure.Number(t, "EVENTING_BENCH_PAIRS", 5), measure.Number(t, "EVENTING_BENCH_EVENTS", 5_000)
 	const subscribers, part = 20, 0.25
 	r := newRig(t, true)
 	sink := startCounter(t)

@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/test/measure"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
@@ -24,7 +23,7 @@ import (
 // order. EVENTING_SOAK_EVENTS is the number of events, 100000 by default.
 func TestSoakEvents(t *testing.T) {
 	const subscribers = 20
-	count := soakEvents(t, 100_000)
+	count := measure.Number(t, "EVENTING_SOAK_EVENTS", 100_000)
 	s := newSite(t, "soak")
 	to := s.withSinks()
 	s.start()
@@ -111,20 +110,6 @@ func TestSoakEvents(t *testing.T) {
 	s.awaitEmpty()
 	t.Logf("%d events in %.0f s, delivered in %.0f s, %d kills, %d tries refused: sinks that refuse nothing got %d requests for %d deliveries, %d more than once", count, took.Seconds(), time.Since(began).Seconds(),
 		<-killed, refused.Load(), requests, deliveries, requests-deliveries)
-}
-
-// soakEvents is the number of events of a soak, EVENTING_SOAK_EVENTS if that is set.
-func soakEvents(t *testing.T, byDefault int) int {
-	t.Helper()
-	text := os.Getenv("EVENTING_SOAK_EVENTS")
-	if text == "" {
-		return byDefault
-	}
-	count, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return count
 }
 
 // awaitEmpty waits until the stream holds no events.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/test/measure"
 	"github.com/kyma-project/eventmesh-migration/test/natsserver"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/sinks"
@@ -43,7 +44,7 @@ const (
 // never Ready while events are refused, and they are taken 30 seconds after there is room.
 // EVENTING_SOAK_EVENTS is the number of events.
 func TestSoakEverything(t *testing.T) {
-	count := int64(soakEvents(t, 1_000_000))
+	count := int64(measure.Number(t, "EVENTING_SOAK_EVENTS", 1_000_000))
 	s := newSite(t, "everything")
 	s.ownVolume(volume)
 	r := &everything{site: s, to: s.withSinks(), client: s.http(), streams: map[string]*flow{}}

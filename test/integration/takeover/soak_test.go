@@ -5,13 +5,12 @@ package takeover_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/takeover"
+	"github.com/kyma-project/eventmesh-migration/test/measure"
 )
 
 const (
@@ -24,7 +23,7 @@ const (
 // ways; with fewer of them, fewer events are awaited. EVENTING_SOAK_SUBSCRIPTIONS is the number of
 // Subscriptions.
 func TestSoakWays(t *testing.T) {
-	ways, n := number(t, "EVENTING_SOAK_WAYS", soakWays), number(t, "EVENTING_SOAK_SUBSCRIPTIONS", soakSubscriptions)
+	ways, n := measure.Number(t, "EVENTING_SOAK_WAYS", soakWays), measure.Number(t, "EVENTING_SOAK_SUBSCRIPTIONS", soakSubscriptions)
 	s := newSite(t, n)
 	l := s.publish(n, 4, 20*time.Millisecond)
 	took := map[takeover.Direction][]time.Duration{}
@@ -51,18 +50,4 @@ func TestSoakWays(t *testing.T) {
 		t.Errorf("%d of %d events arrived more than once", twice, accepted)
 	}
 	s.alone()
-}
-
-// number is that of an environment variable, or a default.
-func number(t *testing.T, variable string, or int) int {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return or
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("%s=%q is no number above 0", variable, text)
-	}
-	return n
 }

@@ -132,12 +132,7 @@ type caller struct {
 // serve starts a server over a real NATS with dead letters: <namespace>/<name>/<id>.
 func serve(t *testing.T, answers *reviews, to *sinks, all ...string) (*Server, *caller) {
 	t.Helper()
-	conn, err := nats.Connect(strings.Replace(natsserver.Start(t, "jetstream { store_dir: /data }", nil).URL, "tls://", "nats://", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
+	js, err := jetstream.New(natsserver.Start(t, "jetstream { store_dir: /data }", nil).Connect(t))
 	if err != nil {
 		t.Fatal(err)
 	}
