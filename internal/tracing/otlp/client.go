@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,10 +36,12 @@ var tries = wait.Backoff{Steps: 3, Duration: 200 * time.Millisecond, Factor: 3, 
 // errAgain is of what may pass: https://opentelemetry.io/docs/specs/otlp/#otlphttp-response.
 var errAgain = errors.New("the collector may take it later")
 
-// errGRPC is of a port that answers with frames of HTTP/2 at once. net/http has no type for it.
+// errGRPC is of a port that sends frames of HTTP/2 as soon as it is connected to.
 var errGRPC = errors.New("it does not speak HTTP/1.1: the port may be the one for OTLP over gRPC (4317). The one over HTTP is 4318")
 
-const noHTTP = "malformed HTTP response"
+// noHTTP are the texts of net/http, which has no types for them: the frames came after the request,
+// and before it, where they are an answer that nobody has asked for.
+var noHTTP = []string{"malformed HTTP response", "readLoopPeekFailLocked: %!w(<nil>)"}
 
 // client posts the spans of the exporter otlptrace. The library's own brings gRPC: decision 1452.
 type client struct {
@@ -103,7 +106,7 @@ func (c *client) post(ctx context.Context, body []byte) error {
 	request.Header.Set("User-Agent", "eventmesh-migration/"+version.String())
 	response, err := c.http.Do(request)
 	switch {
-	case err != nil && strings.Contains(err.Error(), noHTTP):
+	case err != nil && slices.ContainsFunc(noHTTP, func(text string) bool { return strings.Contains(err.Error(), text) }):
 		return errGRPC
 	case err != nil:
 		return fmt.Errorf("%w: %w", errAgain, err)

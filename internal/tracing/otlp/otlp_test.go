@@ -1,10 +1,6 @@
 package otlp_test
 
 import (
-	"bufio"
-	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -108,48 +104,6 @@ func TestNoCollector(t *testing.T) {
 				t.Errorf("the log has %d lines: %v", n, logs.All())
 			}
 		})
-	}
-}
-
-// TestPortOfGRPC: a collector's port for gRPC answers with settings of HTTP/2, as that of
-// OpenTelemetry does. It is not asked again, and somebody is told which port it is.
-func TestPortOfGRPC(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var asked atomic.Int32
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			c, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			asked.Add(1)
-			_, _ = c.Write([]byte("\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00@\x00"))
-			// What is not read when it is closed would reset the connection.
-			if q, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
-				_, _ = io.Copy(io.Discard, q.Body)
-			}
-			_ = c.Close()
-		}
-	}()
-	defer func() {
-		_ = listener.Close()
-		<-ended
-	}()
-	core, logs := observer.New(zap.WarnLevel)
-	tracer, err := otlp.Start(t.Context(), "http://"+listener.Addr().String(), "tester", zap.New(core))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, span := tracer.Begin(header("01"), tracing.Takes, "taken", time.Now(), event)
-	span.End("")
-	tracer.Stop()
-	if lines := logs.All(); len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["error"]), "4318") || asked.Load() != 1 {
-		t.Errorf("asked %d times, and the log says %v", asked.Load(), lines)
 	}
 }
 
