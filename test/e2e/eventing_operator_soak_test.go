@@ -83,7 +83,7 @@ func startOutside(t *testing.T) *outside {
 		ObjectMeta: metav1.ObjectMeta{Name: "nats-from-outside"},
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 4222}},
-			Selector: map[string]string{"app.kubernetes.io/name": "nats", backend.InstanceLabel: backend.DefaultPrefix},
+			Selector: map[string]string{"app.kubernetes.io/name": "nats", backend.PodInstanceLabel: backend.DefaultPrefix},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -94,6 +94,13 @@ func startOutside(t *testing.T) *outside {
 		t.Fatal(err)
 	}
 	o.nats = net.JoinHostPort(node.Hostname(), fmt.Sprint(service.Spec.Ports[0].NodePort))
+	poll.Until(t, 30*time.Second, "NATS can be reached from outside", func(ctx context.Context) error {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", o.nats)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the end of the log of the operators:\n%s", o.log.tail())
