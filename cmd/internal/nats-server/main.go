@@ -58,7 +58,9 @@ func main() {
 	if err := server.Run(s); err != nil {
 		server.PrintAndDie(err.Error())
 	}
-	if options.JetStream && options.StoreDir != "" {
+	// Events in memory are in no file: what the volume has says nothing of them, and a limit for
+	// streams in memory would be one for them.
+	if options.JetStream && options.StoreDir != "" && options.JetStreamMaxStore != 0 {
 		size := uint64(max(0, options.JetStreamMaxStore)) / 9 * 10 // the chart allows nine tenths
 		v := &volume{dir: options.StoreDir, size: size, stat: syscall.Statfs, write: create}
 		go func() {

@@ -17,6 +17,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/values"
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 	"github.com/kyma-project/eventmesh-migration/test/natsserver"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
@@ -62,6 +63,12 @@ func startServers(t testing.TB, n int, size int64, sync string) *plane {
 
 func startPlane(t testing.TB, n int, sync string, start func(config string, tls map[string][]byte) []*natsserver.Server) *plane {
 	t.Helper()
+	return startPlaneWith(t, map[string]any{"replicas": int64(n), "syncInterval": sync}, start)
+}
+
+// startPlaneWith is startPlane with values of the chart.
+func startPlaneWith(t testing.TB, values map[string]any, start func(config string, tls map[string][]byte) []*natsserver.Server) *plane {
+	t.Helper()
 	p := &plane{seeds: map[string][]byte{}}
 	keys := map[string]any{}
 	for _, user := range []string{"system", "manager", "controller", "publisher"} {
@@ -82,7 +89,8 @@ func startPlane(t testing.TB, n int, sync string, start func(config string, tls 
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, map[string]any{"nats": map[string]any{"replicas": int64(n), "users": keys, "syncInterval": sync}})
+	values["users"] = keys
+	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, map[string]any{"nats": values})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,6 +358,37 @@ func TestStreamFacts(t *testing.T) {
 	refused = nil
 	if _, err := manager.UpdateStream(ctx, stream.Config(memory, "e1", true)); !errors.As(err, &refused) || refused.ErrorCode != 10122 && refused.ErrorCode != 10052 {
 		t.Errorf("another storage: %v, want error 10122 or 10052", err)
+	}
+}
+
+// TestStorageInMemory: a server with the values of the operator takes streams and events in memory,
+// however full the disk is.
+func TestStorageInMemory(t *testing.T) {
+	config := small()
+	config.NATSStreamStorageType = operatorv1alpha1.StorageMemory
+	of, err := values.NATS(config, "", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startPlaneWith(t, of, func(config string, tls map[string][]byte) []*natsserver.Server {
+		return []*natsserver.Server{natsserver.Start(t, config, tls)}
+	})
+	time.Sleep(500 * time.Millisecond) // the server looks at its volume each 50 ms
+	manager := js(t, p.as(t, "manager"))
+	for _, want := range []jetstream.StreamConfig{stream.Wanted(config, nil, "e1", true), stream.WantedLetters(config, nil)} {
+		if _, err := manager.CreateStream(t.Context(), want); err != nil {
+			t.Fatalf("stream %s: %v", want.Name, err)
+		}
+	}
+	if _, err := js(t, p.as(t, "publisher")).Publish(t.Context(), backend.Subject("commerce", "a.b"), []byte("1")); err != nil {
+		t.Error(err)
+	}
+	info, err := manager.AccountInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := stream.Room(info); got != (stream.Volume{}) {
+		t.Errorf("the server says of its volume: %+v", got)
 	}
 }
 
