@@ -102,8 +102,8 @@ func (v *volume) free() (free, all uint64, err error) {
 
 // look decides whether events are taken. The limits say so to the accounts, and to clients that ask
 // for them: 0 bytes of storage are refused at once. JetStream has no limit that says how full a
-// disk is; that of a stream in memory means nothing to a server whose streams are in files, and carries
-// it, in percent.
+// disk is; that of a stream in memory means nothing to a server whose streams are in files, and
+// carries it, in percent.
 func (v *volume) look() (limits server.JetStreamAccountLimits, err error) {
 	limits = server.JetStreamAccountLimits{MaxMemory: -1, MaxStore: -1, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1, MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1}
 	free, all, err := v.free()
