@@ -28,13 +28,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
-	"math"
 	"os"
-	"runtime/debug"
 
-	"github.com/KimMachineGun/automemlimit/memlimit"
 	"go.uber.org/zap"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -43,26 +41,14 @@ import (
 )
 
 func main() {
-	// Each event is garbage a moment later. Less work on that is worth the memory: it stays far
-	// below its limit.
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(200)
-	}
 	program.Main(func(ctx context.Context) int { return run(ctx, os.Args[1:], os.Getenv, os.Stderr) })
 }
 
 // eventBytes is what this process may hold of events: half of what Go uses before it collects
-// garbage all the time, which is four fifths of the limit of the container, unless GOMEMLIMIT says
-// something else.
+// garbage all the time. Without a limit, that of the chart is as good as another.
 func eventBytes() int64 {
-	const usual = 410 << 20 // of the chart's limit
-	// Without a container there is no limit, and the usual one is as good as another.
-	_, _ = memlimit.Set(memlimit.WithRatio(0.8), memlimit.WithProvider(memlimit.FromCgroup))
-	limit := debug.SetMemoryLimit(-1)
-	if limit == math.MaxInt64 {
-		limit = usual
-	}
-	return limit / 2
+	const usual = 410 << 20
+	return cmp.Or(program.Memory(), usual) / 2
 }
 
 func run(ctx context.Context, args []string, env func(string) string, stderr io.Writer) int {

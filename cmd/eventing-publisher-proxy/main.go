@@ -55,6 +55,7 @@ func run(ctx context.Context, args []string, env func(string) string, stderr io.
 	if err != nil {
 		return program.Refused("eventing-publisher-proxy", err, stderr)
 	}
+	program.Memory()
 	log, requests := program.NewLoggers(stderr, o.logLevel)
 	if err := serve(ctx, o, env("KUBECONFIG"), log, requests); err != nil {
 		log.Error("ended", zap.Error(err))
@@ -81,7 +82,7 @@ func serve(ctx context.Context, o *options, kubeconfig string, log, requests *za
 	if o.backend == operatorv1alpha1.EventMesh {
 		sender, served.SendTimeout = publisher.NewMesh(served.MaxInFlight, log), backend.MeshTimeout
 	} else {
-		sender = publisher.NewNATS(o.seedFile, o.caFile, log)
+		sender, served.SendTimeout = publisher.NewNATS(o.seedFile, o.caFile, log), publisher.StoreTimeout
 	}
 	defer sender.Close()
 	sender.Tracer = served.Tracer

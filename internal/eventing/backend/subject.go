@@ -103,11 +103,15 @@ func MessageID(source, id, eventType string, data []byte) string {
 }
 
 func tokens(eventType string) string {
-	parts := strings.Split(eventType, ".")
-	for i := range parts {
-		parts[i] = token(parts[i])
+	var b strings.Builder
+	b.Grow(len(eventType))
+	for part := range strings.SplitSeq(eventType, ".") {
+		if b.Len() > 0 { // no token is empty
+			b.WriteByte('.')
+		}
+		b.WriteString(token(part))
 	}
-	return strings.Join(parts, ".")
+	return b.String()
 }
 
 const hexDigits = "0123456789ABCDEF"

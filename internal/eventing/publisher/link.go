@@ -63,8 +63,6 @@ func (l *link) send(ctx context.Context, e *cloudevent.Event, from http.Header, 
 	if c == nil {
 		return unavailable("The backend cannot be reached", "not_connected")
 	}
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
 	ack, err := c.js.PublishMsg(ctx, message(e, from, requestID), jetstream.WithRetryAttempts(0))
 	e.Repeated = err == nil && ack.Duplicate
 	return answer(err)
@@ -227,7 +225,7 @@ func (l *link) replace() {
 // drop closes a connection when what was published through it has its answer.
 func (l *link) drop(c *connection) {
 	if c != nil {
-		time.AfterFunc(publishTimeout+time.Second, c.conn.Close)
+		time.AfterFunc(StoreTimeout+time.Second, c.conn.Close)
 	}
 }
 

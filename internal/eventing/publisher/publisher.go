@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// publishTimeout is how long JetStream has to store an event.
-	publishTimeout = 5 * time.Second
+	// StoreTimeout is how long JetStream has to store an event: the SendTimeout of the server.
+	StoreTimeout = 5 * time.Second
 	// answerTimeout is how long it has to answer a probe. The kubelet waits longer.
 	answerTimeout = 2 * time.Second
 	// maxType is the longest type that a Subscription can name.
