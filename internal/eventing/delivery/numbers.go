@@ -64,12 +64,7 @@ func (d *Deliveries) Seen(subscription types.NamespacedName, taken uint64, alone
 func (w *worker) seen(now time.Time, taken uint64, alone bool) (s Seen) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	here, oldest := map[uint64]int64{}, int64(0)
-	for m := range w.busy {
-		if about, err := m.Metadata(); err == nil {
-			here[about.Sequence.Stream] = about.Timestamp.UnixNano()
-		}
-	}
+	oldest := int64(0)
 	see := func(published int64) {
 		s.Known++
 		if oldest == 0 || published < oldest {
@@ -78,7 +73,7 @@ func (w *worker) seen(now time.Time, taken uint64, alone bool) (s Seen) {
 	}
 	for sequence, t := range w.traces {
 		late := now.Sub(time.Unix(0, t.next))
-		if _, came := here[sequence]; came {
+		if _, came := w.busy[sequence]; came {
 			late = 0
 		}
 		switch {
@@ -93,9 +88,9 @@ func (w *worker) seen(now time.Time, taken uint64, alone bool) (s Seen) {
 			s.Repeating++
 		}
 	}
-	for sequence, published := range here {
+	for sequence, e := range w.busy {
 		if _, traced := w.traces[sequence]; !traced {
-			see(published)
+			see(e.about.Timestamp.UnixNano())
 		}
 	}
 	if oldest != 0 {

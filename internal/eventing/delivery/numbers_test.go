@@ -114,11 +114,9 @@ func healthOf(d *Deliveries) health.Health {
 func TestNumbersAreOfNow(t *testing.T) {
 	now := time.Date(2026, 11, 28, 1, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) int64 { return now.Add(-d).UnixNano() }
-	message := func(sequence int) *nats.Msg { // published at 1970
-		return &nats.Msg{Reply: fmt.Sprintf("$JS.ACK.s.c.1.%d.1.%d.0", sequence, ago(time.Second)), Sub: &nats.Subscription{}}
-	}
+	published := waiting{about: &nats.MsgMetadata{Timestamp: now.Add(-time.Second)}, since: now}
 	w := &worker{
-		busy: map[*nats.Msg]time.Time{message(9): now, message(7): now},
+		busy: present{9: published, 7: published},
 		traces: map[uint64]trace{
 			3: {published: ago(time.Hour), refused: now},
 			5: {published: ago(2 * time.Minute), next: ago(-time.Minute), refused: now},

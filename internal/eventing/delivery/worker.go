@@ -72,8 +72,8 @@ type worker struct {
 	queue []waiting
 	lanes *lanes
 	reach reach
-	// busy are all of them, and since when they are here.
-	busy     map[*nats.Msg]time.Time
+	// busy are all of them.
+	busy     present
 	progress *time.Timer
 	// repeats are events that NATS has to be told of, and ticks tells it.
 	repeats []repeat
@@ -123,7 +123,7 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 	w.ticks.Stop()
 	w.sink, w.refused = ParseSink(subscription.Namespace, settings.Sink)
 	w.letterSink = d.options.letterSinkOf(subscription.Namespace, settings)
-	w.busy = map[*nats.Msg]time.Time{}
+	w.busy = present{}
 	var err error
 	w.pull, err = startPull(source, min(slots, mostPulled), w.bytes, w.receive, func(reason string) {
 		w.Log.Debug("no more events come", zap.String("subscription", w.name), zap.String("reason", reason))
@@ -168,20 +168,54 @@ func (w *worker) ended() bool {
 	}
 }
 
-// waiting is an event that came, and waits for a slot.
+// waiting is an event that came, and waits for a slot or for the sink.
 type waiting struct {
 	message *nats.Msg
+	about   *nats.MsgMetadata
 	since   time.Time
 	free    func()
 }
 
+// present are events that wait for a slot, or for the sink, by their sequence in the stream.
+type present map[uint64]waiting
+
+// add tells whether an event came that was not here. The same one comes when NATS has not heard in
+// time that it is being delivered, or was taken. What NATS is told of the first one is of both.
+func (p present) add(e waiting) bool {
+	former, is := p[e.about.Sequence.Stream]
+	if is && former.about.Timestamp.Equal(e.about.Timestamp) { // else it is of an earlier stream
+		return false
+	}
+	p[e.about.Sequence.Stream] = e
+	return true
+}
+
+func (p present) remove(e waiting) {
+	if p[e.about.Sequence.Stream].message == e.message {
+		delete(p, e.about.Sequence.Stream)
+	}
+}
+
 // receive is called for one message after the other.
 func (w *worker) receive(m *nats.Msg, free func()) {
+	about, err := m.Metadata()
+	if err != nil {
+		w.Log.Error("a message has not come from JetStream", zap.String("subscription", w.name), zap.Error(err))
+		w.bytes.Give(realSize(m))
+		free()
+		return
+	}
+	e := waiting{m, about, time.Now(), free}
 	w.mu.Lock()
-	now := time.Now()
-	w.busy[m] = now // NATS is told of an event that waits, too: it would send it again meanwhile
-	w.queue = append(w.queue, waiting{m, now, free})
+	added := w.busy.add(e) // NATS is told of an event that waits, too: it would send it again meanwhile
+	if added {
+		w.queue = append(w.queue, e)
+	}
 	w.mu.Unlock()
+	if !added {
+		w.bytes.Give(realSize(m))
+		free()
+	}
 	w.next()
 }
 
@@ -199,18 +233,18 @@ func (w *worker) next() {
 			leave = append(leave, e)
 			continue
 		case !live:
-		case !short && (w.reach.may(w.lanes.used, now) || w.overdue(e.message, now)):
+		case !short && (w.reach.may(w.lanes.used, now) || w.overdue(e.about, now)):
 			v, short = w.slot(e, now)
 		}
 		switch v {
 		case posts:
 			w.posting.Add(1)
 			gone = append(gone, e)
-			go w.run(e.message)
+			go w.run(e)
 		case steps:
 			gone = append(gone, e)
-			delete(w.busy, e.message)
-			w.stepAside(e.message, now)
+			w.busy.remove(e)
+			w.stepAside(e, now)
 		default:
 			left = append(left, e)
 		}
@@ -225,7 +259,7 @@ func (w *worker) next() {
 	w.mu.Unlock()
 	for _, e := range leave {
 		w.giveBack(e.message, delay)
-		w.done(e.message)
+		w.done(e)
 		w.bytes.Give(realSize(e.message))
 		e.free()
 	}
@@ -249,37 +283,35 @@ func (w *worker) slot(e waiting, now time.Time) (v verdict, short bool) {
 }
 
 // run delivers an event that has a slot.
-func (w *worker) run(m *nats.Msg) {
+func (w *worker) run(e waiting) {
 	defer w.posting.Done()
 	w.metrics.InFlight.Inc()
 	again := false
 	if w.Live() { // this process may have been stopped since it took the slot
-		again = w.deliver(m)
+		again = w.deliver(e)
 	} else {
-		w.giveBack(m, heldDelay)
+		w.giveBack(e.message, heldDelay)
 	}
 	w.metrics.InFlight.Dec()
 	w.posts.GivePost(0)
 	if !again {
-		w.bytes.Give(realSize(m))
+		w.bytes.Give(realSize(e.message))
 	}
 	w.mu.Lock()
-	delete(w.busy, m)
-	w.lanes.release(m, time.Now())
+	w.busy.remove(e)
+	w.lanes.release(e.message, time.Now())
 	w.mu.Unlock()
 	w.next()
 }
 
 // stepAside lets NATS send an event later that was not sent to the sink. The caller holds the lock.
-func (w *worker) stepAside(m *nats.Msg, now time.Time) {
+func (w *worker) stepAside(e waiting, now time.Time) {
 	at := now.Add(asideDelay(w.waiting(), rand.Float64()))
-	if about, err := m.Metadata(); err == nil {
-		t := w.traces[about.Sequence.Stream]
-		t.aside++
-		t.published, t.next = about.Timestamp.UnixNano(), at.UnixNano()
-		w.traces[about.Sequence.Stream] = t
-	}
-	w.repeats = append(w.repeats, repeat{m, at})
+	t := w.traces[e.about.Sequence.Stream]
+	t.aside++
+	t.published, t.next = e.about.Timestamp.UnixNano(), at.UnixNano()
+	w.traces[e.about.Sequence.Stream] = t
+	w.repeats = append(w.repeats, repeat{e.message, at})
 }
 
 // again lets NATS send an event later that the sink has refused.
@@ -340,22 +372,14 @@ func (w *worker) tick() {
 
 // overdue tells whether an event is given up if it is refused. A sink that cannot be reached must
 // not hold it up.
-func (w *worker) overdue(m *nats.Msg, now time.Time) bool {
-	if w.letterSink == nil && w.DeadLetters == nil {
-		return false
-	}
-	about, err := m.Metadata()
-	return err == nil && now.Sub(about.Timestamp) >= w.DeadLetterAfter
+func (w *worker) overdue(about *nats.MsgMetadata, now time.Time) bool {
+	return (w.letterSink != nil || w.DeadLetters != nil) && now.Sub(about.Timestamp) >= w.DeadLetterAfter
 }
 
 // deliver posts one event, and tells NATS what came of it. It is not ended by the end of this
 // process, which waits for it. It tells whether NATS is told later.
-func (w *worker) deliver(m *nats.Msg) (later bool) {
-	about, err := m.Metadata()
-	if err != nil {
-		w.Log.Error("a message has not come from JetStream", zap.String("subscription", w.name), zap.Error(err))
-		return false
-	}
+func (w *worker) deliver(e waiting) (later bool) {
+	m, about := e.message, e.about
 	header, err := eventHeader(m.Header)
 	if err != nil {
 		return w.invalid(m, about, err)
@@ -367,10 +391,10 @@ func (w *worker) deliver(m *nats.Msg) (later bool) {
 	}
 	w.mu.Lock()
 	w.reach.note(o, time.Now())
-	t, received := w.traces[about.Sequence.Stream], w.busy[m]
+	t := w.traces[about.Sequence.Stream]
 	w.mu.Unlock()
-	w.Watches.tell(w.subscription, w.settings.Sink, header, about.Timestamp, received, posted, about.NumDelivered, o)
-	given := !o.taken() && w.overdue(m, time.Now()) && w.giveUp(m, about, header, o)
+	w.Watches.tell(w.subscription, w.settings.Sink, header, about.Timestamp, e.since, posted, about.NumDelivered, o)
+	given := !o.taken() && w.overdue(about, time.Now()) && w.giveUp(m, about, header, o)
 	if o.taken() {
 		w.metrics.Taken(header, about.Timestamp)
 	} else {
@@ -400,10 +424,10 @@ func (w *worker) post(header http.Header, data []byte) outcome {
 	return o
 }
 
-func (w *worker) done(m *nats.Msg) {
+func (w *worker) done(e waiting) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.busy, m)
+	w.busy.remove(e)
 }
 
 // tellProgress tells NATS of the events that the sink still works on, or that wait for it. One
@@ -411,9 +435,9 @@ func (w *worker) done(m *nats.Msg) {
 func (w *worker) tellProgress() {
 	var slow []*nats.Msg
 	w.mu.Lock()
-	for m, since := range w.busy {
-		if time.Since(since) >= backend.ProgressEvery {
-			slow = append(slow, m)
+	for _, e := range w.busy {
+		if time.Since(e.since) >= backend.ProgressEvery {
+			slow = append(slow, e.message)
 		}
 	}
 	if len(w.busy) > 0 || !w.ended() {

@@ -109,8 +109,9 @@ func TestEventsThatWait(t *testing.T) {
 		if len(w.busy) < 3 {
 			return fmt.Errorf("%d", len(w.busy))
 		}
-		for m := range w.busy {
-			w.busy[m] = time.Now().Add(-backend.ProgressEvery)
+		for sequence, e := range w.busy {
+			e.since = time.Now().Add(-backend.ProgressEvery)
+			w.busy[sequence] = e
 		}
 		return nil
 	})
@@ -131,6 +132,55 @@ func TestEventsThatWait(t *testing.T) {
 	}
 	if err := d.StopAll(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSentAgainWhileItIsHere: NATS that hears too late of an event that is being delivered sends it
+// again, and the sink gets it once. The other ones hold no place, and the next event comes.
+func TestSentAgainWhileItIsHere(t *testing.T) {
+	began, answer := make(chan string, 10), make(chan struct{})
+	d := toSink(t, func(_ http.ResponseWriter, r *http.Request) {
+		began <- r.Header.Get("Ce-Id")
+		<-answer
+	})
+	js, publish, told := orderEvents(t, false)
+	c, err := js.Consumer(t.Context(), "s", "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := c.CachedInfo().Config
+	config.AckWait = 100 * time.Millisecond // no progress is told of before ProgressEvery
+	if c, err = js.UpdateConsumer(t.Context(), "s", config); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 2}, Source{js.Conn(), "s", "c"}); err != nil {
+		t.Fatal(err)
+	}
+	publish(1, "a.b")
+	if got := next(t, began); got != "1" {
+		t.Fatalf("the sink gets %s", got)
+	}
+	poll.Until(t, 20*time.Second, "it was sent four times", func(ctx context.Context) error {
+		info, err := c.Info(ctx)
+		if err == nil && info.Delivered.Consumer < 4 {
+			err = fmt.Errorf("%d times", info.Delivered.Consumer)
+		}
+		return err
+	})
+	publish(2, "a.b")
+	if got := next(t, began); got != "2" {
+		t.Errorf("the sink gets %s", got)
+	}
+	close(answer)
+	got := map[string]bool{next(t, told): true, next(t, told): true}
+	if diff := cmp.Diff(map[string]bool{"1 +ACK": true, "2 +ACK": true}, got); diff != "" {
+		t.Errorf("NATS is told (-want +got):\n%s", diff)
+	}
+	if err := d.StopAll(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := len(began); n > 0 {
+		t.Errorf("%d events came again", n)
 	}
 }
 
