@@ -86,7 +86,7 @@ func TestDeletion(t *testing.T) {
 		{reason: "volumes are deleted on request", quick: true, spec: `{"spec":{"backend":{"config":{"natsStorage":{"retention":"Delete"}}}}}`},
 		{reason: "with storage in memory there are none", spec: `{"spec":{"backend":{"config":{"natsStorage":{"retention":"Delete"}}}}}`},
 		{
-			reason: "a Subscription blocks it", quick: true, claims: true,
+			reason: "with storage in memory, a Subscription blocks it", quick: true,
 			before: func(s *site) { s.create(subscriptions, fmt.Sprintf(subscription, s.namespace)) },
 			after: func(s *site) {
 				s.blocked(operatorv1alpha1.ReasonSubscriptions, s.namespace+"/orders")
@@ -94,7 +94,7 @@ func TestDeletion(t *testing.T) {
 			},
 		},
 		{
-			reason: "an event that nobody took blocks it, until somebody takes it", quick: true, spec: `{"spec":{"backend":{"config":{"natsStorage":{"retention":"Delete"}}}}}`,
+			reason: "an event that nobody took blocks it, until somebody takes it", quick: true, claims: true,
 			before: func(s *site) { s.fill() },
 			after: func(s *site) {
 				s.blocked(operatorv1alpha1.ReasonStreamNotEmpty, "1 event")
