@@ -2,17 +2,17 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/kyma-project/eventmesh-migration/cmd/internal/program"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
 	"github.com/kyma-project/eventmesh-migration/internal/tracing/otlp"
 )
@@ -50,8 +50,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		args = args[1:]
 	}
 	o := &options{}
-	flags := flag.NewFlagSet("event-service", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
+	flags := program.Flags("event-service", "event-service serves the legacy event API of one Application on the event mesh.")
 	flags.StringVar(&o.server.MeshURL, "eventMeshURL", "", "`URL` of the HTTPSource adapter, the entry of the event mesh; required")
 	flags.StringVar(&o.server.SourceID, "sourceId", "", "the `source` of every event: the name of the Application; required")
 	flags.IntVar(&o.externalAPIPort, "externalAPIPort", 8081, "`port` of the API")
@@ -63,20 +62,14 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&o.server.MaxConnections, "maxConnections", 1024, "`number` of connections; at the limit, idle ones are closed for new ones")
 	flags.DurationVar(&o.server.ShutdownDelay, "shutdownDelay", 3*time.Second, "how long requests are still accepted after SIGTERM")
 	flags.StringVar(&o.otlpEndpoint, "otlpEndpoint", "", "`URL` of an OTLP/HTTP receiver for traces, such as http://collector:4318; by default there are none")
-	level := flags.String("logLevel", "info", "`debug`, info, warn or error")
+	level := flags.String("logLevel", "info", "lowest `level` that is logged: debug, info, warn or error")
 	for _, name := range former {
 		flags.String(name, "", "ignored: events go to the mesh")
 	}
-	stray, err := parseAll(flags, args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		flags.SetOutput(stderr)
-		flags.Usage()
-		return nil, err
-	case err != nil:
+	if err := program.Parse(flags, args, stderr); err != nil {
 		return nil, err
 	}
-	for _, argument := range stray {
+	for _, argument := range flags.Args() {
 		o.ignored = append(o.ignored, fmt.Sprintf("%q", argument))
 	}
 	if *requestTimeout <= 0 {
@@ -88,45 +81,14 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		o.server.MaxRequestSize = 0
 	}
 	o.server.RequestTimeout = time.Duration(*requestTimeout) * time.Second
-	flags.Visit(func(f *flag.Flag) {
+	flags.Visit(func(f *pflag.Flag) {
 		if slices.Contains(former, f.Name) {
 			o.ignored = append(o.ignored, f.Name)
 		}
 	})
+	var err error
 	o.logLevel, err = zapcore.ParseLevel(*level)
 	return o, problems(o, err)
-}
-
-// parseAll parses flags also behind arguments that are none, and returns those. Kyma's ignored
-// everything from the first one on. A truth value behind a flag that is one, such as
-// --requestLogging true, is its value, as who wrote it meant.
-func parseAll(flags *flag.FlagSet, args []string) (stray []string, err error) {
-	for {
-		if err := flags.Parse(args); err != nil {
-			return nil, err
-		}
-		rest := flags.Args()
-		if len(rest) == 0 {
-			return stray, nil
-		}
-		if before := args[:len(args)-len(rest)]; len(before) == 0 || !setTruth(flags, before[len(before)-1], rest[0]) {
-			stray = append(stray, rest[0])
-		}
-		args = rest[1:]
-	}
-}
-
-// setTruth sets a flag that is a truth value, and was given without one.
-func setTruth(flags *flag.FlagSet, argument, value string) bool {
-	f := flags.Lookup(strings.TrimPrefix(strings.TrimPrefix(argument, "-"), "-"))
-	if f == nil || !strings.HasPrefix(argument, "-") {
-		return false
-	}
-	truth, ok := f.Value.(interface{ IsBoolFlag() bool })
-	if _, err := strconv.ParseBool(value); err != nil || !ok || !truth.IsBoolFlag() {
-		return false
-	}
-	return f.Value.Set(value) == nil
 }
 
 // problems names everything that is wrong, at once.

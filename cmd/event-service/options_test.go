@@ -38,9 +38,14 @@ func TestParse(t *testing.T) {
 			},
 			ignored: []string{"eventsTargetURLV1", "eventsTargetURLV2"},
 		},
-		{reason: "one dash is as good as two", args: "-eventMeshURL http://shop.kyma-integration -sourceId shop"},
+		{
+			reason: "one dash is as good as two, with a value in the same word",
+			args:   "/eventservice -externalAPIPort=8081 -eventMeshURL=http://shop.kyma-integration -maxRequestSize=1000 -requestLogging=true -sourceId=shop -eventsTargetURL=http://a/v1/events",
+			change: func(o *eventservice.Options) { o.MaxRequestSize, o.RequestLogging = 1000, true }, ignored: []string{"eventsTargetURL"},
+		},
+		{reason: "one dash, with a value in the next word", args: "-eventMeshURL http://shop.kyma-integration -sourceId shop"},
 		{reason: "nothing is guessed of where events go", args: "", problem: "--eventMeshURL is required; --sourceId is required"},
-		{reason: "a flag nobody knows", args: needed + "--sourceID=x", problem: "flag provided but not defined: -sourceID"},
+		{reason: "a flag nobody knows", args: needed + "--sourceID=x", problem: "unknown flag: --sourceID"},
 		{reason: "an argument nobody knows, as Kyma's took it", args: needed + "run --maxInFlight=7 -- now", change: func(o *eventservice.Options) { o.MaxInFlight = 7 }, ignored: []string{`"run"`, `"now"`}},
 		{reason: "a truth value in a word of its own", args: "--requestLogging true " + needed, change: func(o *eventservice.Options) { o.RequestLogging = true }},
 		{reason: "the other one", args: "--requestLogging false " + needed},
@@ -89,7 +94,7 @@ func TestExitCodes(t *testing.T) {
 		said         string
 	}{
 		{"ended before it serves", quick + "http://localhost:1", program.OK, "every request is answered"},
-		{"help is no mistake", "--help", program.OK, "-eventMeshURL"},
+		{"help is no mistake", "--help", program.OK, "--eventMeshURL"},
 		{"no URL", "--sourceId=shop", program.Usage, "--eventMeshURL is required"},
 		{"a URL that is none", quick + "shop.kyma-integration", program.Usage, "not of the form"},
 		{"a source that is none", quick + "http://localhost:1 --sourceId=%zz", program.Usage, "no URI reference"},

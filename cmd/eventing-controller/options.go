@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +13,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/kyma-project/eventmesh-migration/cmd/internal/program"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/controller"
 	"github.com/kyma-project/eventmesh-migration/internal/tracing/otlp"
@@ -25,8 +25,7 @@ const leastLease = time.Second
 // parse reads the command line. The environment says which pod this is.
 func parse(args []string, env func(string) string, stderr io.Writer) (controller.Options, zapcore.Level, error) {
 	o := controller.Options{Pod: cmp.Or(env("POD_NAME"), "eventing-controller")}
-	flags := flag.NewFlagSet("eventing-controller", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
+	flags := program.Flags("eventing-controller", "eventing-controller delivers events to the sinks of Subscriptions.")
 	flags.StringVar(&o.Namespace, "namespace", cmp.Or(env("POD_NAMESPACE"), "kyma-system"), "`namespace` of the ConfigMaps and the Lease; by default that of the pod")
 	prefix := flags.String("resource-prefix", backend.DefaultPrefix, "`prefix` of the names of all objects")
 	flags.StringVar(&o.Version, "version", "devel", "`version` of the operator, for the labels of objects")
@@ -41,13 +40,8 @@ func parse(args []string, env func(string) string, stderr io.Writer) (controller
 	flags.DurationVar(&o.Lease, "lease-duration", 15*time.Second, "how long others wait for a leader that does not renew its Lease")
 	flags.StringVar(&o.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OTLP/HTTP receiver for traces, such as http://collector:4318; by default there are none")
 	flags.StringVar(&o.DNSServer, "dns-server", "", "`host:port` of the DNS server that knows the sinks; by default that of the system")
-	level := flags.String("log-level", "info", "`debug`, info, warn or error")
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		flags.SetOutput(stderr)
-		flags.Usage()
-		return o, 0, err
-	case err != nil:
+	level := flags.String("log-level", "info", "lowest `level` that is logged: debug, info, warn or error")
+	if err := program.Parse(flags, args, stderr); err != nil {
 		return o, 0, err
 	}
 	o.Names = backend.Names(*prefix)

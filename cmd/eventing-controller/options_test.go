@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 		{reason: "as the chart calls it", env: pod, args: "--resource-prefix=shop --version=1.2.3 --log-level=Info --dead-letter-after=1h", change: func(o *controller.Options) {
 			o.Names, o.Version, o.DeadLetterAfter = "shop", "1.2.3", time.Hour
 		}},
-		{reason: "a flag nobody knows", env: pod, args: "--prefix=x", problem: "flag provided but not defined: -prefix"},
+		{reason: "a flag nobody knows", env: pod, args: "--prefix=x", problem: "unknown flag: --prefix"},
 		{
 			reason: "every mistake is told", env: pod,
 			args:    "--namespace=A --resource-prefix=b_ --dead-letter-sink=letters --dead-letter-after=-1s --lease-duration=0s --log-level=loud --dns-server=dns now",
@@ -70,7 +70,7 @@ func TestExitCodes(t *testing.T) {
 		want         int
 		said         string
 	}{
-		{"help is no mistake", "--help", nil, program.OK, "-dead-letter-sink"},
+		{"help is no mistake", "--help", nil, program.OK, "--dead-letter-sink"},
 		{"a mistake", "--log-level=loud", nil, program.Usage, "--help lists the flags"},
 		{"no cluster", "", map[string]string{"KUBECONFIG": "/does/not/exist"}, program.Failed, "cannot find the cluster"},
 	} {

@@ -24,7 +24,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -49,6 +48,15 @@ const pullSecretVariable = "SKR_IMG_PULL_SECRET"
 func main() {
 	program.Main(func(ctx context.Context) int { return run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr) })
 }
+
+// about begins the help.
+const about = `eventing-manager installs what an Eventing object asks for, and keeps it so.
+
+Apply an Eventing, then look at it:
+
+  kubectl get eventings.operator.kyma-project.io -A
+
+The conditions of an Eventing say what is wrong, and what to do. docs/eventing/README.md explains each.`
 
 type options struct {
 	manager    manager.Options
@@ -87,38 +95,27 @@ func parse(args []string, env func(string) string, stderr io.Writer) (*options, 
 	if namespace == "" {
 		namespace = "kyma-system"
 	}
-	flags := flag.NewFlagSet("eventing-manager", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.StringVar(&m.Namespace, "namespace", namespace, "namespace of everything that is created; $POD_NAMESPACE by default")
-	flags.StringVar(&m.Prefix, "resource-prefix", backend.DefaultPrefix, "beginning of the name of everything that is created")
-	flags.StringVar(&m.NATSImage, "nats-image", env("NATS_IMAGE"), "image of nats-server, with its digest; $NATS_IMAGE by default (required)")
-	flags.StringVar(&m.PublisherImage, "publisher-image", env("PUBLISHER_IMAGE"), "image of eventing-publisher-proxy, with its digest; $PUBLISHER_IMAGE by default (required)")
-	flags.StringVar(&m.ControllerImage, "controller-image", env("CONTROLLER_IMAGE"), "image of eventing-controller, with its digest; $CONTROLLER_IMAGE by default (required)")
-	flags.Func("image-pull-secret", "name of a Secret for pulling these images, in addition to $"+pullSecretVariable+"; may be repeated", func(name string) error {
-		m.PullSecrets = append(m.PullSecrets, name)
-		return nil
-	})
-	flags.StringVar(&m.NATSURL, "nats-url", "", "where the operator connects to NATS; its Service by default")
-	flags.StringVar(&m.NATSClientURL, "nats-client-url", "", "where the publisher and the controller connect to NATS; its Service by default")
-	flags.StringVar(&m.MetricsAddress, "metrics-bind-address", ":8080", "address of the metrics; 0 for none")
-	flags.StringVar(&m.ProbeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")
-	flags.StringVar(&m.PageAddress, "page-bind-address", "0", "address of the page for people, such as localhost:8086, which kubectl eventing page shows; 0 for none")
+	flags := program.Flags("eventing-manager", about)
+	flags.StringVar(&m.Namespace, "namespace", namespace, "`namespace` of everything that is created; $POD_NAMESPACE by default")
+	flags.StringVar(&m.Prefix, "resource-prefix", backend.DefaultPrefix, "`prefix` of the name of everything that is created")
+	flags.StringVar(&m.NATSImage, "nats-image", env("NATS_IMAGE"), "`image` of nats-server, with its digest; $NATS_IMAGE by default (required)")
+	flags.StringVar(&m.PublisherImage, "publisher-image", env("PUBLISHER_IMAGE"), "`image` of eventing-publisher-proxy, with its digest; $PUBLISHER_IMAGE by default (required)")
+	flags.StringVar(&m.ControllerImage, "controller-image", env("CONTROLLER_IMAGE"), "`image` of eventing-controller, with its digest; $CONTROLLER_IMAGE by default (required)")
+	flags.StringArrayVar(&m.PullSecrets, "image-pull-secret", nil, "`name` of a Secret for pulling these images, in addition to $"+pullSecretVariable+"; may be repeated")
+	flags.StringVar(&m.NATSURL, "nats-url", "", "`URL` where the operator connects to NATS; its Service by default")
+	flags.StringVar(&m.NATSClientURL, "nats-client-url", "", "`URL` where the publisher and the controller connect to NATS; its Service by default")
+	flags.StringVar(&m.MetricsAddress, "metrics-bind-address", ":8080", "`address` of the metrics; 0 for none")
+	flags.StringVar(&m.ProbeAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
+	flags.StringVar(&m.PageAddress, "page-bind-address", "0", "`address` of the page for people, such as localhost:8086, which kubectl eventing page shows; 0 for none")
 	flags.DurationVar(&m.DependencyTimeout, "dependency-timeout", 5*time.Minute, "how long a missing API is awaited before that is an error")
 	flags.DurationVar(&m.BackendTimeout, "backend-timeout", 10*time.Minute, "how long a backend may take to start before that is an error")
 	flags.DurationVar(&m.DrainDelay, "drain-delay", 6*time.Second, "how long a closed stream may still store what was published before; for NATS with several servers")
 	flags.DurationVar(&m.DrainWatch, "drain-watch", 15*time.Second, "how long a closed stream has to stay empty after --drain-delay before it is removed; for NATS with several servers")
 	flags.DurationVar(&m.MeshDelay, "mesh-delay", 5*time.Minute, "how long a Broker stays after the last event, if its Channels acknowledge events before they deliver them")
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig; $KUBECONFIG, or the service account of the pod by default")
-	flags.TextVar(&o.level, "log-level", zapcore.InfoLevel, "debug, info, warn or error")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` with the cluster and the credentials; $KUBECONFIG, or the service account of the pod by default")
+	flags.TextVar(&o.level, "log-level", zapcore.InfoLevel, "lowest `level` that is logged: debug, info, warn or error")
 	flags.BoolVar(&o.version, "version", false, "print the version, and end")
-	flags.Usage = func() {
-		fmt.Fprint(stderr, "eventing-manager installs what an Eventing object asks for, and keeps it so.\n\n"+
-			"Apply an Eventing, then look at it:\n\n  kubectl get eventings.operator.kyma-project.io -A\n\n"+
-			"The flags are:\n\n")
-		flags.PrintDefaults()
-		fmt.Fprint(stderr, "\nThe conditions of an Eventing say what is wrong, and what to do. docs/eventing/README.md explains each.\n")
-	}
-	if err := flags.Parse(args); err != nil {
+	if err := program.Parse(flags, args, stderr); err != nil {
 		return nil, err
 	}
 	if flags.NArg() > 0 {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/cmd/internal/program"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
 	"github.com/kyma-project/eventmesh-migration/internal/tracing/otlp"
@@ -33,8 +33,7 @@ const maxRequestSize = 1 << 20
 
 func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{server: eventservice.Options{Routes: eventservice.All}}
-	flags := flag.NewFlagSet("eventing-publisher-proxy", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
+	flags := program.Flags("eventing-publisher-proxy", "eventing-publisher-proxy takes events, and stores them in NATS or posts them to the mesh.")
 	sendTo := flags.String("backend", string(operatorv1alpha1.NATS), "the `backend` that events are sent to: "+operatorv1alpha1.BackendNames())
 	flags.StringVar(&o.namespace, "namespace", "", "`namespace` of the ConfigMap with the backends; required")
 	flags.StringVar(&o.prefix, "resource-prefix", backend.DefaultPrefix, "`prefix` of the names of the operator's objects")
@@ -49,13 +48,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&o.server.MaxConnections, "max-connections", 1024, "`number` of connections; at the limit, idle ones are closed for new ones")
 	flags.DurationVar(&o.server.ShutdownDelay, "shutdown-delay", 3*time.Second, "how long requests are still accepted after SIGTERM")
 	flags.StringVar(&o.otlpEndpoint, "otlp-endpoint", "", "`URL` of an OTLP/HTTP receiver for traces, such as http://collector:4318; by default there are none")
-	level := flags.String("log-level", "info", "`debug`, info, warn or error")
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		flags.SetOutput(stderr)
-		flags.Usage()
-		return nil, err
-	case err != nil:
+	level := flags.String("log-level", "info", "lowest `level` that is logged: debug, info, warn or error")
+	if err := program.Parse(flags, args, stderr); err != nil {
 		return nil, err
 	}
 	o.backend = operatorv1alpha1.BackendType(*sendTo).Canonical()

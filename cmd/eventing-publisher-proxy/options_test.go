@@ -36,7 +36,7 @@ func TestParse(t *testing.T) {
 			},
 		},
 		{reason: "another backend", args: needed + "--backend=Kafka", problem: `--backend "Kafka": use NATS or EventMesh`},
-		{reason: "a flag nobody knows", args: needed + "--sourceId=x", problem: "flag provided but not defined: -sourceId"},
+		{reason: "a flag nobody knows", args: needed + "--sourceId=x", problem: "unknown flag: --sourceId"},
 		{reason: "an argument nobody knows", args: needed + "run", problem: `unexpected arguments: ["run"]`},
 		{reason: "more than NATS takes", args: needed + "--max-request-size=1048577", problem: "--max-request-size must be from 1 to 1048576"},
 		{
@@ -78,7 +78,7 @@ func TestExitCodes(t *testing.T) {
 		want         int
 		said         string
 	}{
-		{"help is no mistake", "--help", program.OK, "-nats-seed-file"},
+		{"help is no mistake", "--help", program.OK, "--nats-seed-file"},
 		{"a flag is missing", "", program.Usage, "--namespace is required"},
 		{"no cluster", "--namespace=x --nats-seed-file=/seed --nats-ca-file=/ca --port=0 --metrics-port=0", program.Failed, "cannot find the cluster"},
 	} {

@@ -5,7 +5,6 @@ package program
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/client-go/rest"
@@ -38,7 +38,7 @@ func Main(run func(ctx context.Context) int) {
 
 // Refused is the exit code for an error of the flags, which it writes to stderr. --help is none.
 func Refused(name string, err error, stderr io.Writer) int {
-	if errors.Is(err, flag.ErrHelp) {
+	if errors.Is(err, pflag.ErrHelp) {
 		return OK
 	}
 	fmt.Fprintf(stderr, "%s: %v\n%s --help lists the flags\n", name, err, name)
