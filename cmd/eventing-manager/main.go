@@ -30,7 +30,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-logr/zapr"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/client-go/tools/clientcmd"
@@ -79,7 +78,7 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	rules.ExplicitPath = o.kubeconfig
 	cfg, err := program.Cluster(rules, "eventing-manager/"+version.String())
 	if err == nil {
-		err = manager.Run(ctx, cfg, o.manager, zapr.NewLogger(log))
+		err = manager.Run(ctx, cfg, o.manager, log)
 	}
 	if err != nil {
 		log.Error("ended", zap.Error(err))

@@ -8,8 +8,8 @@ import (
 	"net"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
@@ -40,10 +40,10 @@ type pageRunner struct {
 	reader       client.Reader
 	access       *access.Access
 	cluster      *inspect.Cluster
-	log          logr.Logger
+	log          *zap.Logger
 }
 
-func newPage(cfg *rest.Config, c client.Client, reader client.Reader, o Options, pod string, log logr.Logger) (*pageRunner, error) {
+func newPage(cfg *rest.Config, c client.Client, reader client.Reader, o Options, pod string, log *zap.Logger) (*pageRunner, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS, cfg.Burst = pageRequests, pageBurst
 	cluster, err := inspect.New(cfg)
@@ -56,14 +56,14 @@ func newPage(cfg *rest.Config, c client.Client, reader client.Reader, o Options,
 	}
 	return &pageRunner{
 		address: o.PageAddress, pod: pod, names: backend.Names(o.Prefix), namespace: o.Namespace, client: c, reader: reader,
-		access: &access.Access{Client: asks, Reader: asks}, cluster: cluster, log: log.WithName("page"),
+		access: &access.Access{Client: asks, Reader: asks}, cluster: cluster, log: log.Named("page"),
 	}, nil
 }
 
 // Start implements manager.Runnable.
 func (p *pageRunner) Start(ctx context.Context) error {
 	if err := p.serve(ctx); err != nil {
-		p.log.Error(err, "the page cannot be shown: eventing works without it")
+		p.log.Error("the page cannot be shown: eventing works without it", zap.Error(err))
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func (p *pageRunner) announce(ctx context.Context, pin string) {
 		err := p.write(ctx, map[string]string{backend.PagePod: p.pod, backend.PageCertificate: pin})
 		next := announceEvery
 		if err != nil && ctx.Err() == nil {
-			p.log.Error(err, "nobody can find the page yet")
+			p.log.Error("nobody can find the page yet", zap.Error(err))
 			next = announceAgain
 		}
 		select {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/zapr"
+	"go.uber.org/zap"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -118,12 +120,13 @@ func (o Options) Validate() error {
 }
 
 // Run runs the operator until the context ends, or until another one leads.
-func Run(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger) error {
+func Run(ctx context.Context, cfg *rest.Config, o Options, log *zap.Logger) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	ctrl.SetLogger(log)
-	klog.SetLogger(log)
+	libraries := zapr.NewLogger(log)
+	ctrl.SetLogger(libraries)
+	klog.SetLogger(libraries)
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS, cfg.Burst = requests, burst
 	loaded, err := chart.Load(eventingchart.Chart, ".")
@@ -231,7 +234,7 @@ func planes() labels.Selector {
 	return labels.NewSelector().Add(*plane)
 }
 
-func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInterface, d *decide.Rules, lock *fence.Fence, o Options, log logr.Logger) error {
+func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInterface, d *decide.Rules, lock *fence.Fence, o Options, log *zap.Logger) error {
 	woken := make(chan event.GenericEvent, 1)
 	wake := func() {
 		select {
@@ -259,7 +262,7 @@ func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInte
 	everything := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
 		var all stored.EventingList
 		if err := mgr.GetClient().List(ctx, &all); err != nil {
-			log.Error(err, "cannot list Eventings in the cache")
+			log.Error("cannot list Eventings in the cache", zap.Error(err))
 			return nil
 		}
 		var requests []reconcile.Request
@@ -280,7 +283,7 @@ func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInte
 			MaxConcurrentReconciles: 1,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](200*time.Millisecond, 30*time.Second),
 		}).
-		WithLogConstructor(func(request *reconcile.Request) logr.Logger { return requestLog(log, request) })
+		WithLogConstructor(func(request *reconcile.Request) logr.Logger { return requestLog(mgr.GetLogger(), request) })
 	for _, object := range watched() {
 		if _, scales := object.(*autoscalingv2.HorizontalPodAutoscaler); scales {
 			b = b.Watches(object, everything, builder.WithPredicates(predicate.Funcs{UpdateFunc: rescales}))
@@ -310,7 +313,7 @@ func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInte
 	if err := mgr.AddReadyzCheck("api", readiness(mgr, api)); err != nil {
 		return err
 	}
-	log.Info("starting", "version", o.Version, "namespace", o.Namespace, "resourcePrefix", o.Prefix, "nats", o.NATSURL)
+	log.Info("starting", zap.String("version", o.Version), zap.String("namespace", o.Namespace), zap.String("resourcePrefix", o.Prefix), zap.String("nats", o.NATSURL))
 	return mgr.Start(ctx)
 }
 

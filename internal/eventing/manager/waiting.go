@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-logr/logr"
+	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +33,7 @@ type waiting struct {
 	cached  client.Reader
 	lock    resourcelock.Interface
 	elected <-chan struct{}
-	log     logr.Logger
+	log     *zap.Logger
 
 	// record is what the Lease said when it was first seen so here, at since. The election counts
 	// from when it saw it, which is not later, and not by the clock of another machine.
@@ -59,7 +59,7 @@ func (w *waiting) Start(ctx context.Context) error {
 		case <-tick.C:
 		}
 		if err := w.look(ctx, time.Now()); err != nil && ctx.Err() == nil {
-			w.log.Error(err, "cannot say that the Lease is awaited")
+			w.log.Error("cannot say that the Lease is awaited", zap.Error(err))
 		}
 	}
 }

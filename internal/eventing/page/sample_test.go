@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -132,7 +133,7 @@ func (r *reviews) Create(_ context.Context, o client.Object, _ ...client.CreateO
 
 // served is a page as a person has it who is known by the kubeconfig.
 func served(user string, read func(context.Context) (*State, error), answers *reviews) http.Handler {
-	s := &Server{Read: read, Rights: &Rights{Access: &access.Access{Client: answers, Reader: answers}}, now: func() time.Time { return noon }}
+	s := &Server{Read: read, Rights: &Rights{Access: &access.Access{Client: answers, Reader: answers}}, Log: zap.NewNop(), now: func() time.Time { return noon }}
 	inner := s.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if user != "" {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -12,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
+	"go.uber.org/zap"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/access"
@@ -38,7 +37,7 @@ type Server struct {
 	// Read reads the cluster.
 	Read   func(context.Context) (*State, error)
 	Rights *Rights
-	Log    logr.Logger
+	Log    *zap.Logger
 
 	// now is the clock that ages are told by, time.Now if it is nil.
 	now   func() time.Time
@@ -124,7 +123,7 @@ func (s *Server) page(w http.ResponseWriter, q *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	if err := write(w, v); err != nil {
-		s.Log.V(1).Info("the page was not written whole", "error", err.Error())
+		s.Log.Debug("the page was not written whole", zap.Error(err))
 	}
 }
 
@@ -155,7 +154,7 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	if refused, ok := errors.AsType[*access.RefusedError](err); ok {
 		status = refused.Status
 	} else {
-		s.Log.Error(err, "the page cannot be shown")
+		s.Log.Error("the page cannot be shown", zap.Error(err))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -164,9 +163,10 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 
 // Serve serves until the context ends.
 func (s *Server) Serve(ctx context.Context, listener net.Listener, i *access.Identity) error {
-	server := &http.Server{
-		Handler: s.Handler(), WriteTimeout: writeTimeout,
-		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.Log), slog.LevelDebug), // handshakes that a client has ended
+	handshakes, err := zap.NewStdLogAt(s.Log, zap.DebugLevel) // that a client has ended
+	if err != nil {
+		return err
 	}
+	server := &http.Server{Handler: s.Handler(), WriteTimeout: writeTimeout, ErrorLog: handshakes}
 	return i.Serve(ctx, server, listener)
 }
