@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -226,10 +225,7 @@ func subscription(u *unstructured.Unstructured) decide.Subscription {
 		Finalizer: slices.Contains(u.GetFinalizers(), eventingv1alpha2.Finalizer), Valid: true, Skipped: u.GetLabels()[eventingv1alpha2.SkipSwitchLabel] == "true",
 		Epochs: map[operatorv1alpha1.BackendType]string{},
 	}
-	var status eventingv1alpha2.SubscriptionStatus
-	if part(u, "status", &status) != nil {
-		status = eventingv1alpha2.SubscriptionStatus{}
-	}
+	_, status, problem := stored.Parts(u)
 	for _, c := range status.Conditions {
 		switch bad := c.Status == corev1.ConditionFalse; c.Type {
 		case eventingv1alpha2.ConditionSpecValid:
@@ -247,20 +243,8 @@ func subscription(u *unstructured.Unstructured) decide.Subscription {
 			out.Epochs[operatorv1alpha1.BackendType(b.Type)] = b.Epoch
 		}
 	}
-	out.Valid = out.Valid && part(u, "spec", &eventingv1alpha2.SubscriptionSpec{}) == nil
+	out.Valid = out.Valid && problem == nil
 	return out
-}
-
-// part decodes a part of an object.
-func part(u *unstructured.Unstructured, field string, into any) error {
-	switch is := u.Object[field].(type) {
-	case nil:
-		return nil
-	case map[string]any:
-		return runtime.DefaultUnstructuredConverter.FromUnstructured(is, into)
-	default:
-		return fmt.Errorf("%s is no object", field)
-	}
 }
 
 // pick returns the Eventing that is served: the oldest in the cluster, by name among those of one

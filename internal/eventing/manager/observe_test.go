@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
@@ -108,8 +107,8 @@ func TestSubscription(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" || s.Problem != nil && got.Valid {
 			t.Errorf("%s: problem %v (-want +got):\n%s", tc.reason, s.Problem, diff)
 		}
-		if unread := part(u, "spec", &eventingv1alpha2.SubscriptionSpec{}) != nil; unread != (s.Problem != nil) {
-			t.Errorf("%s: the spec cannot be read: %t, and by its type: %v", tc.reason, unread, s.Problem)
+		if spec, status, problem := stored.Parts(u); (problem != nil) != (s.Problem != nil) || !cmp.Equal(s.Spec, spec) || !cmp.Equal(s.Status, status) {
+			t.Errorf("%s: %v, and by its type %v: %s%s", tc.reason, problem, s.Problem, cmp.Diff(s.Spec, spec), cmp.Diff(s.Status, status))
 		}
 	}
 }

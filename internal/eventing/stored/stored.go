@@ -5,8 +5,10 @@ package stored
 
 import (
 	"encoding/json"
+	"errors"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
@@ -85,17 +87,34 @@ func decode[Spec, Status any](raw []byte, kind *metav1.TypeMeta, meta *metav1.Ob
 	return problem, nil
 }
 
+// Parts are the spec and the status of a Subscription that was read without its type, decoded by
+// the same rules. problem is why the spec cannot be decoded; nil if it was.
+func Parts(u *unstructured.Unstructured) (spec eventingv1alpha2.SubscriptionSpec, status eventingv1alpha2.SubscriptionStatus, problem error) {
+	problem = part(u.Object["spec"], &spec)
+	_ = part(u.Object["status"], &status)
+	return spec, status, problem
+}
+
 // part reads a part of an object, and leaves it empty if that fails.
-func part[T any](raw json.RawMessage, into *T) error {
+func part[T any](of any, into *T) error {
 	var read T
-	if len(raw) > 0 {
-		if err := utiljson.Unmarshal(raw, &read); err != nil {
-			*into = *new(T)
-			return err
+	var err error
+	switch of := of.(type) {
+	case nil:
+	case json.RawMessage:
+		if len(of) > 0 {
+			err = utiljson.Unmarshal(of, &read)
 		}
+	case map[string]any:
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(of, &read)
+	default:
+		err = errors.New("this is no object")
+	}
+	if err != nil {
+		read = *new(T)
 	}
 	*into = read
-	return nil
+	return err
 }
 
 // DeepCopyObject implements runtime.Object.
