@@ -216,11 +216,28 @@ func (a *actor) stream(ctx context.Context, w *decide.World, todo decide.Action)
 		return err
 	}
 	var observed *jetstream.StreamInfo
+	deletes := false
+	var change func() error
 	switch todo := todo.(type) {
+	case decide.CreateStream:
+		change = func() error {
+			_, err := js.CreateStream(ctx, todo.Config)
+			return err
+		}
 	case decide.UpdateStream:
 		observed = todo.Observed
+		change = func() error {
+			_, err := js.UpdateStream(ctx, todo.Config)
+			return err
+		}
 	case decide.DeleteStream:
-		observed = todo.Observed
+		observed, deletes = todo.Observed, true
+		change = func() error {
+			if err := js.DeleteStream(ctx, observed.Config.Name); err != nil {
+				logr.FromContextOrDiscard(ctx).Info("NATS ends with its stream, which takes longer", "reason", err.Error())
+			}
+			return nil
+		}
 	}
 	if observed != nil {
 		s, err := js.Stream(ctx, observed.Config.Name)
@@ -228,7 +245,6 @@ func (a *actor) stream(ctx context.Context, w *decide.World, todo decide.Action)
 			return fmt.Errorf("cannot %s: %w", todo, err)
 		}
 		is := s.CachedInfo()
-		_, deletes := todo.(decide.DeleteStream)
 		if !is.Created.Equal(observed.Created) || stream.Differs(is.Config, observed.Config) || deletes && is.State.Msgs > 0 {
 			return fmt.Errorf("stream %s: %w", observed.Config.Name, errChanged)
 		}
@@ -238,17 +254,7 @@ func (a *actor) stream(ctx context.Context, w *decide.World, todo decide.Action)
 	if err := a.fence.Check(); err != nil {
 		return err
 	}
-	switch todo := todo.(type) {
-	case decide.CreateStream:
-		_, err = js.CreateStream(ctx, todo.Config)
-	case decide.UpdateStream:
-		_, err = js.UpdateStream(ctx, todo.Config)
-	case decide.DeleteStream:
-		if err := js.DeleteStream(ctx, todo.Observed.Config.Name); err != nil {
-			logr.FromContextOrDiscard(ctx).Info("NATS ends with its stream, which takes longer", "reason", err.Error())
-		}
-	}
-	if err != nil {
+	if err := change(); err != nil {
 		return fmt.Errorf("cannot %s: %w", todo, err)
 	}
 	return nil
