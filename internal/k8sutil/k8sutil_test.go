@@ -102,6 +102,21 @@ func TestRetry(t *testing.T) {
 			t.Errorf("got %v, want the cause, and the last answer for people to read", err)
 		}
 	})
+	t.Run("EndsWithItsContextDuringALaterAttempt", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cause, answers := errors.New("the run ends"), []error{io.EOF}
+		err := Retry(ctx, time.Minute, nil, func(context.Context) error {
+			if len(answers) == 0 {
+				cancel(cause)
+				return fmt.Errorf("Post: %w", cause)
+			}
+			answers = nil
+			return io.EOF
+		})
+		if !errors.Is(err, cause) || !strings.HasSuffix(err.Error(), "(the last answer: EOF)") {
+			t.Errorf("got %v, want the cause, and the answer to the first attempt", err)
+		}
+	})
 	t.Run("EndsWithItsContextBetweenAttempts", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cause := errors.New("the run ends")

@@ -117,13 +117,17 @@ func Retry(ctx context.Context, budget time.Duration, notify func(error), op fun
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	var last error
 	for {
 		err := op(ctx)
 		if err == nil || !IsTransient(err) {
 			return err
 		}
+		if last == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) {
+			last = err // an attempt that was cut off says less than the answer before
+		}
 		if ctx.Err() != nil {
-			return endedAt(ctx, err)
+			return endedAt(ctx, last)
 		}
 		delay := steps.Step()
 		if steps.Steps == 0 {
@@ -146,7 +150,7 @@ func Retry(ctx context.Context, budget time.Duration, notify func(error), op fun
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return endedAt(ctx, err)
+			return endedAt(ctx, last)
 		case <-timer.C:
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/wait"
@@ -26,8 +27,9 @@ func (x *Executor) failStep(s journal.Step, err error, began time.Time) {
 func (x *Executor) fail(ref migration.Ref, err error) {
 	var cutOff *wait.CutOffError
 	var timeout *act.TimeoutError
-	// What was still waited for when the time ran out has a name, too.
-	if !act.Ended(err) || errors.As(err, &cutOff) && errors.As(err, &timeout) {
+	// What was still waited for when the time ran out has a name, too. So has a webhook that did not
+	// answer until then.
+	if !act.Ended(err) || errors.As(err, &timeout) && (errors.As(err, &cutOff) || k8sutil.FailedWebhook(err) != "") {
 		finding := act.Advised(migration.Finding{Severity: migration.Error, Object: ref.String(), Problem: act.ProblemOf(ref, err)}, err)
 		x.actor.Findings.Add(finding)
 		x.actor.Log.Error("failed", zap.String("object", finding.Object), zap.String("problem", finding.Problem), zap.String("hint", finding.Advice().String()))

@@ -368,6 +368,49 @@ func TestStops(t *testing.T) {
 	})
 }
 
+// TestStopsAtADeadWebhook: a run whose time is over names the webhook that did not answer its last
+// writes, also if the API server still waited for it then.
+func TestStopsAtADeadWebhook(t *testing.T) {
+	dead := apierrors.NewInternalError(errors.New(`failed calling webhook "policy.example.com": Post "https://policy.gate.svc:443/": context deadline exceeded`))
+	for _, tc := range []struct {
+		reason  string
+		answers int
+		want    []string
+	}{
+		{"all writes are answered", 100, []string{"webhook-down Thing shop/a"}},
+		{"the last one is not", 1, []string{"webhook-down Thing shop/a"}},
+		{"none is", 0, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			api := enginetest.NewAPI(t)
+			ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Second, &act.TimeoutError{What: "the run", Limit: "10s", Flag: "--timeout"})
+			defer cancel()
+			for range tc.answers {
+				api.Fail(enginetest.Fault{Verb: "create", Name: "a", Err: dead})
+			}
+			api.Fail(enginetest.Fault{Verb: "create", Name: "a", Err: fmt.Errorf("Post: %w", context.DeadlineExceeded), Before: func() { <-ctx.Done() }})
+			p := &play{api: api, a: actortest.New(api, &enginetest.Job{}), progress: &progress{}}
+			err := p.run(ctx, Options{Serial: true}, Todo{Units: []migration.Unit{unit(creating("a"), creating("b")), unit(creating("c"))}})
+			if _, late := errors.AsType[*act.TimeoutError](err); !late {
+				t.Errorf("%s: got %v", tc.reason, err)
+			}
+			var got []string
+			for _, f := range p.a.Findings.All() {
+				got = append(got, f.ID+" "+f.Object)
+				if !strings.Contains(f.Problem, "10s (--timeout)") || !strings.Contains(f.Note, "policy.example.com") || f.Command == "" {
+					t.Errorf("%s: %+v", tc.reason, f)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff([]string{"create:a=open", "create:b=not-started", "create:c=not-started"}, p.results()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
 // TestResumes: a run that goes on makes what is left of the entries of an earlier process, and
 // undoes what that one gave up.
 func TestResumes(t *testing.T) {
