@@ -240,7 +240,7 @@ func (a *app) within(ctx context.Context, c *connection, work func(context.Conte
 		defer cancel()
 	}
 	if c.way.Context != "" {
-		user, err := frame.Reach(ctx, c.way.Config, c.status)
+		user, err := a.place.Reach(ctx, c.way.Config, c.status)
 		if err != nil {
 			return err
 		}

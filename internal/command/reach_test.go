@@ -19,10 +19,10 @@ func TestFrozenServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		told := make(chan string, 10)
-		c := &Connection{Context: "prod", Status: statusline.New(writer(func(text string) { told <- fmt.Sprint(time.Since(began), " ", text) }), false)}
+		c := &Connection{Context: "prod", place: frame.Place{Context: "prod"}, Status: statusline.New(writer(func(text string) { told <- fmt.Sprint(time.Since(began), " ", text) }), false)}
 		c.Config = &rest.Config{Host: "http://frozen", Transport: frozen{}}
 		err := c.Reach(t.Context())
-		if want := "cannot reach the API server http://frozen: no answer within 10s. Check the VPN and the proxy, then: kubectl cluster-info"; err == nil || err.Error() != want {
+		if want := "cannot reach the API server http://frozen: no answer within 10s. Next: Check the VPN and the proxy, then: kubectl cluster-info --context=prod"; err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 		if got := time.Since(began); got != frame.ReachWithin {

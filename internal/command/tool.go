@@ -127,8 +127,9 @@ type Connection struct {
 	// Color: colours may be shown on stdout.
 	Color bool
 
-	p    *process
-	json bool
+	p     *process
+	place frame.Place
+	json  bool
 }
 
 // Problems are what is wrong with the values of the flags.
@@ -157,7 +158,7 @@ func (t *Tool) Connect() (*Connection, error) {
 	}
 	settings := o.log.Settings(t.Stderr, t.Env, t.p.isTerminal)
 	c := &Connection{
-		Config: cfg, Source: source, Context: t.p.context, User: t.p.user, Options: o.engineOptions(t.p.program), p: t.p, json: settings.JSON,
+		Config: cfg, Source: source, Context: t.p.context, User: t.p.user, Options: o.engineOptions(t.p.program), p: t.p, place: o.place, json: settings.JSON,
 		Status: statusline.New(t.Stderr, frame.Smart(t.Stderr, t.Env, t.p.isTerminal) && !settings.JSON),
 		Color:  o.log.Color(t.Stdout, t.Env, t.p.isTerminal),
 	}
@@ -178,7 +179,7 @@ func (c *Connection) Reach(ctx context.Context) error {
 	if c.Context == "" {
 		return nil
 	}
-	user, err := frame.Reach(ctx, c.Config, c.Status)
+	user, err := c.place.Reach(ctx, c.Config, c.Status)
 	if err != nil {
 		return err
 	}

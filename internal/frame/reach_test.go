@@ -37,13 +37,13 @@ func TestUnreachable(t *testing.T) {
 	}{
 		"Answers":   {"there is nothing to say", served(answer(http.StatusOK)), nil},
 		"Forbidden": {"it is an answer, and the jobs name what is missing", served(answer(http.StatusForbidden)), nil},
-		"Expired":   {"the token is not valid any more", served(answer(http.StatusUnauthorized)), []string{"Unauthorized", "Log in again"}},
-		"Refused":   {"nobody listens", "http://" + refused, []string{"connection refused", "kubectl cluster-info"}},
-		"Unknown":   {"the name is not known", "http://nowhere.invalid", []string{`no such host "nowhere.invalid"`}},
-		"Foreign":   {"another authority signed the certificate", foreign.URL, []string{"certificate", "authority in the kubeconfig"}},
+		"Expired":   {"the token is not valid any more", served(answer(http.StatusUnauthorized)), []string{"Unauthorized. Next: Log in again", "kubectl config get-contexts '--context=my prod'"}},
+		"Refused":   {"nobody listens", "http://" + refused, []string{"connection refused", ". Next: Check", "kubectl cluster-info '--context=my prod'"}},
+		"Unknown":   {"the name is not known", "http://nowhere.invalid", []string{`no such host "nowhere.invalid". Next: `, "kubectl config view --minify '--context=my prod'"}},
+		"Foreign":   {"another authority signed the certificate", foreign.URL, []string{"certificate", ". Next: Check", "authority in the kubeconfig: kubectl config view --minify"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := unreachable(t.Context(), &rest.Config{Host: tc.host})
+			got := Place{Context: "my prod"}.unreachable(t.Context(), &rest.Config{Host: tc.host})
 			if len(tc.want) == 0 && got != "" {
 				t.Errorf("%s: %s", tc.reason, got)
 			}
@@ -57,7 +57,7 @@ func TestUnreachable(t *testing.T) {
 	t.Run("Plugin", func(t *testing.T) {
 		// On f3299ef the action was to check that the cluster runs.
 		for reason, command := range map[string]string{"it fails": "false", "it is not installed": "no-such-plugin"} {
-			got := unreachable(t.Context(), &rest.Config{Host: "https://127.0.0.1:1", ExecProvider: &api.ExecConfig{
+			got := Place{}.unreachable(t.Context(), &rest.Config{Host: "https://127.0.0.1:1", ExecProvider: &api.ExecConfig{
 				Command: command, APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: api.NeverExecInteractiveMode,
 			}})
 			if !strings.Contains(got, "credential plugin") || !strings.Contains(got, command) || strings.Contains(got, "cluster-info") {
@@ -71,7 +71,7 @@ func TestUnreachable(t *testing.T) {
 		defer close(release)
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errNoAnswer)
 		defer cancel()
-		if got := unreachable(ctx, &rest.Config{Host: host}); !strings.Contains(got, "no answer within 10s") {
+		if got := (Place{}).unreachable(ctx, &rest.Config{Host: host}); !strings.Contains(got, "no answer within 10s") {
 			t.Errorf("the server takes the request, and answers nothing: %q", got)
 		}
 	})

@@ -42,7 +42,7 @@ var (
 	// waits say until when, and how long.
 	waits = regexp.MustCompile(`\b[Ww]ait until .*\bat most\b`)
 	// unreachable is what is printed instead of a next command, if the cluster does not answer.
-	unreachable = regexp.MustCompile(`(?s)cannot reach the API server .*\. (Log in again|Check )`)
+	unreachable = regexp.MustCompile(`(?s)cannot reach the API server .*\. Next: (Log in again|Check )`)
 )
 
 // walker follows nothing but "Next: ".
