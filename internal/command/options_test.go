@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/pflag"
 
+	"github.com/kyma-project/eventmesh-migration/internal/command/commandtest"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -31,7 +32,7 @@ func TestFlagsBecomeOptions(t *testing.T) {
 		command string
 		want    engine.Options
 		undo    string
-		job     *fakeJob
+		job     *commandtest.Hats
 	}{
 		"Nothing": {
 			reason:  "a bare call runs with the defaults of the contract",
@@ -86,7 +87,7 @@ func TestFlagsBecomeOptions(t *testing.T) {
 			command: "run",
 			want:    defaults(nil),
 			undo:    "hat-tool undo test-job --test-job.mode=rough --test-job.force=true --test-job.workers=9 --test-job.hat-timeout=3s --test-job.skip=x,y",
-			job:     &fakeJob{mode: "rough", force: true, workers: 9, wait: 3 * time.Second, skip: []string{"x", "y"}},
+			job:     &commandtest.Hats{Mode: "rough", Force: true, Workers: 9, Wait: 3 * time.Second, Skip: []string{"x", "y"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +109,7 @@ func TestFlagsBecomeOptions(t *testing.T) {
 				t.Errorf("%s: undo is %q, want %q", tc.reason, got, tc.undo)
 			}
 			if tc.job != nil {
-				if diff := cmp.Diff(tc.job, tr.job, cmp.AllowUnexported(fakeJob{})); diff != "" {
+				if diff := cmp.Diff(tc.job, tr.job); diff != "" {
 					t.Errorf("%s: job (-want +got):\n%s", tc.reason, diff)
 				}
 			}

@@ -3,69 +3,22 @@ package command
 import (
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"io"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-project/eventmesh-migration/internal/command/commandtest"
 	"github.com/kyma-project/eventmesh-migration/internal/command/present"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 var update = flag.Bool("update", false, "write what the tests got into testdata")
-
-// fakeJob has a setting of each type.
-type fakeJob struct {
-	mode    string
-	force   bool
-	workers int
-	wait    time.Duration
-	skip    []string
-}
-
-func newFakeJob() *fakeJob {
-	return &fakeJob{mode: "gentle", workers: 4, wait: 2 * time.Minute}
-}
-
-func (j *fakeJob) Name() string { return "test-job" }
-
-func (j *fakeJob) Doc() (short, long string) {
-	return "Give every Application a hat", "A hat is made for each Application without one. Hats that exist are never changed."
-}
-
-func (j *fakeJob) Plan(context.Context, *migration.Cluster, migration.PlanOptions) (*migration.Plan, error) {
-	return nil, errors.New("this test's engine asks for no plan")
-}
-
-func (j *fakeJob) Await(*migration.Change) []migration.Condition { return nil }
-
-func (j *fakeJob) Settings() []migration.Setting {
-	return []migration.Setting{
-		{Name: "mode", Usage: "how hats are put on: `gentle|rough`.", Value: &j.mode},
-		{Name: "force", Usage: "put hats on hats.", Value: &j.force},
-		{Name: "workers", Usage: "hatters.", Value: &j.workers},
-		{Name: "hat-timeout", Usage: "how long a hat may take to fit.", Value: &j.wait},
-		{Name: "skip", Usage: "`applications` that get none.", Value: &j.skip},
-	}
-}
-
-func (j *fakeJob) Validate() error {
-	var errs []error
-	if j.mode != "gentle" && j.mode != "rough" {
-		errs = append(errs, errors.New("--mode must be gentle or rough"))
-	}
-	if j.workers < 1 {
-		errs = append(errs, errors.New("--workers must be 1 at least"))
-	}
-	return errors.Join(errs...)
-}
 
 // fakeEngine does the same for every command.
 type fakeEngine struct {
@@ -145,7 +98,7 @@ func newTrial(t *testing.T, args ...string) *trial {
 	tr.process = &process{
 		program:        tools,
 		IO:             IO{Args: args, Env: func(k string) string { return tr.env[k] }, Stdout: &tr.stdout, Stderr: &tr.stderr},
-		job:            newFakeJob(),
+		job:            commandtest.New(),
 		isTerminal:     func(io.Writer) bool { return false },
 		inCluster:      func() (*rest.Config, error) { return nil, rest.ErrNotInCluster },
 		terminationLog: filepath.Join(dir, "termination-log"),

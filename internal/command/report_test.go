@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-project/eventmesh-migration/internal/command/commandtest"
 	"github.com/kyma-project/eventmesh-migration/internal/command/present"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -246,7 +247,7 @@ func TestProgramOfOneJob(t *testing.T) {
 
 // protector is a job whose objects may have to stay.
 type protector struct {
-	*fakeJob
+	*commandtest.Hats
 	migration.Protector
 }
 
@@ -258,9 +259,9 @@ func TestUndoSaysWhatItLeaves(t *testing.T) {
 		job     migration.Job
 		want    string
 	}{
-		{"the words of the program", tools, newFakeJob(), "objects that were edited since or are worn. Time limit"},
-		{"the job protects objects", &Program{Names: tools.Names}, protector{fakeJob: newFakeJob()}, "objects that were edited since or are protected. Time limit"},
-		{"nothing else stays", &Program{Names: tools.Names}, newFakeJob(), "objects that were edited since. Time limit"},
+		{"the words of the program", tools, commandtest.New(), "objects that were edited since or are worn. Time limit"},
+		{"the job protects objects", &Program{Names: tools.Names}, protector{Hats: commandtest.New()}, "objects that were edited since or are protected. Time limit"},
+		{"nothing else stays", &Program{Names: tools.Names}, commandtest.New(), "objects that were edited since. Time limit"},
 	} {
 		tr := newTrial(t, "undo")
 		tr.program, tr.job = tc.program, tc.job

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-project/eventmesh-migration/internal/command/commandtest"
 	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 // child is a job in a process of its own.
 func child(behaviour string) int {
 	p := &process{
-		IO: OS(), program: tools, job: newFakeJob(), isTerminal: frame.IsTerminal, inCluster: rest.InClusterConfig, terminationLog: os.DevNull + "/none",
+		IO: OS(), program: tools, job: commandtest.New(), isTerminal: frame.IsTerminal, inCluster: rest.InClusterConfig, terminationLog: os.DevNull + "/none",
 	}
 	p.newEngine = func(_ *rest.Config, o engine.Options) (runner, error) {
 		return &fakeEngine{do: func(ctx context.Context, command string, _ migration.Job) *migration.Report {
@@ -233,7 +234,7 @@ func TestMemoryLimit(t *testing.T) {
 		{"GOMEMLIMIT is the user's choice", 100 << 20, 100 << 20},
 	} {
 		debug.SetMemoryLimit(tc.set)
-		if code := Run(tools, newFakeJob(), IO{Args: []string{"version"}, Env: os.Getenv, Stdout: io.Discard, Stderr: io.Discard}); code != 0 {
+		if code := Run(tools, commandtest.New(), IO{Args: []string{"version"}, Env: os.Getenv, Stdout: io.Discard, Stderr: io.Discard}); code != 0 {
 			t.Fatalf("exit code %d", code)
 		}
 		if got := debug.SetMemoryLimit(-1); got != tc.want {

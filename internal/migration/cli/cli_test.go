@@ -2,57 +2,22 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kyma-project/eventmesh-migration/internal/command/commandtest"
 	"github.com/kyma-project/eventmesh-migration/internal/command/present"
 	"github.com/kyma-project/eventmesh-migration/internal/version"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// hats is a job with a setting of each type.
-type hats struct {
-	mode    string
-	force   bool
-	workers int
-	wait    time.Duration
-	skip    []string
-}
-
-func (*hats) Name() string { return "test-job" }
-
-func (*hats) Doc() (short, long string) {
-	return "Give every Application a hat", "A hat is made for each Application without one. Hats that exist are never changed."
-}
-
-func (*hats) Plan(context.Context, *migration.Cluster, migration.PlanOptions) (*migration.Plan, error) {
-	return &migration.Plan{}, nil
-}
-
-func (*hats) Await(*migration.Change) []migration.Condition { return nil }
-
-func (j *hats) Settings() []migration.Setting {
-	return []migration.Setting{
-		{Name: "mode", Usage: "how hats are put on: `gentle|rough`.", Value: &j.mode},
-		{Name: "force", Usage: "put hats on hats.", Value: &j.force},
-		{Name: "workers", Usage: "hatters.", Value: &j.workers},
-		{Name: "hat-timeout", Usage: "how long a hat may take to fit.", Value: &j.wait},
-		{Name: "skip", Usage: "`applications` that get none.", Value: &j.skip},
-	}
-}
-
-func (*hats) Validate() error { return nil }
-
 func call(args ...string) (code int, stdout, stderr string) {
 	var out, err bytes.Buffer
-	job := &hats{mode: "gentle", workers: 4, wait: 2 * time.Minute}
-	code = Run(job, IO{Args: args, Env: func(string) string { return "" }, Stdout: &out, Stderr: &err})
+	code = Run(commandtest.New(), IO{Args: args, Env: func(string) string { return "" }, Stdout: &out, Stderr: &err})
 	return code, out.String(), err.String()
 }
 
