@@ -23,13 +23,13 @@ import (
 )
 
 // person is somebody with a kubeconfig, and with the plugin on the PATH.
-type person struct{ kubeconfig, bin, home string }
+type person struct{ kubeconfig, path, home string }
 
 // kubectl is kubectl for a person. It ends with the test.
 func (p *person) kubectl(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "kubectl", args...)
-	cmd.Env = []string{"KUBECONFIG=" + p.kubeconfig, "HOME=" + p.home, "PATH=" + p.bin + ":" + os.Getenv("PATH")}
+	cmd.Env = []string{"KUBECONFIG=" + p.kubeconfig, "HOME=" + p.home, "PATH=" + p.path}
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }
@@ -56,12 +56,9 @@ func init() { people = (*eventing).people }
 func (e *eventing) people(t *testing.T, sent <-chan string) {
 	t.Helper()
 	began := time.Now()
-	bin := t.TempDir()
-	if err := os.Symlink(process.BuildPlain(t, "./cmd/kubectl-eventing"), filepath.Join(bin, "kubectl-eventing")); err != nil {
-		t.Fatal(err)
-	}
-	admin := &person{e.Kubeconfig, bin, t.TempDir()}
-	jane := &person{filepath.Join(t.TempDir(), "jane.kubeconfig"), bin, t.TempDir()}
+	path := process.OnPath(t, "./cmd/kubectl-eventing")
+	admin := &person{e.Kubeconfig, path, t.TempDir()}
+	jane := &person{filepath.Join(t.TempDir(), "jane.kubeconfig"), path, t.TempDir()}
 	e.do(t, "", "-n", "shop", "create", "serviceaccount", "jane")
 	e.do(t, "", "-n", "shop", "create", "rolebinding", "jane", "--clusterrole=view", "--serviceaccount=shop:jane")
 	e.do(t, "", "-n", eventingNamespace, "create", "rolebinding", "eventing-kubectl", "--role=eventing-kubectl", "--serviceaccount=shop:jane")

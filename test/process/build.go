@@ -56,6 +56,17 @@ func BuildPlain(t testing.TB, pkg string) string {
 	return must(t, BuildUnraced, pkg)
 }
 
+// OnPath builds a command like BuildPlain, and returns a PATH on which it comes first: as kubectl
+// finds a plugin.
+func OnPath(t testing.TB, pkg string) string {
+	t.Helper()
+	bin := t.TempDir()
+	if err := os.Symlink(BuildPlain(t, pkg), filepath.Join(bin, filepath.Base(pkg))); err != nil {
+		t.Fatal(err)
+	}
+	return bin + string(filepath.ListSeparator) + os.Getenv("PATH")
+}
+
 // BuildWithout builds a command like Build, with Overlay.
 func BuildWithout(t testing.TB, pkg string) string {
 	t.Helper()

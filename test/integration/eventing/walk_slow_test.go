@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -108,10 +107,6 @@ type person struct {
 
 func newPerson(t *testing.T, r *rig) *person {
 	t.Helper()
-	bin := t.TempDir()
-	if err := os.Symlink(process.BuildPlain(t, "./cmd/kubectl-eventing"), filepath.Join(bin, "kubectl-eventing")); err != nil {
-		t.Fatal(err)
-	}
 	is := object(t, "{apiVersion: operator.kyma-project.io/v1alpha1, kind: Eventing, metadata: {name: eventing}, spec: {backend: {type: NATS, config: {natsStreamReplicas: 1}}}}")
 	if _, err := r.client.Resource(eventings).Namespace(r.control).Create(t.Context(), is, strict); err != nil {
 		t.Fatal(err)
@@ -119,7 +114,7 @@ func newPerson(t *testing.T, r *rig) *person {
 	t.Cleanup(func() { // others look for the oldest one
 		_ = r.client.Resource(eventings).Namespace(r.control).Delete(context.WithoutCancel(t.Context()), "eventing", metav1.DeleteOptions{})
 	})
-	return &person{t, append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig, "PATH="+bin+":"+os.Getenv("PATH"), "COLUMNS=80", "LINES=24", "KUBE_EDITOR=true")}
+	return &person{t, append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig, "PATH="+process.OnPath(t, "./cmd/kubectl-eventing"), "COLUMNS=80", "LINES=24", "KUBE_EDITOR=true")}
 }
 
 // screen is what kubectl eventing prints, which has to fit into the terminal. A command that is
