@@ -230,7 +230,7 @@ func TestManyDeadLetters(t *testing.T) {
 	for n := range all {
 		m := nats.NewMsg(fmt.Sprintf("dead-letters.shop.s%d", n%3))
 		m.Header = nats.Header{"ce-type": {fmt.Sprintf("t.%d", n%1000)}, "Dead-Letter-Answer": {"400"}}
-		if _, err := js.PublishMsgAsync(m); err != nil {
+		if _, err := js.PublishMsgAsync(m, jetstream.WithStallWait(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 	}
