@@ -2,13 +2,13 @@
 package guide
 
 import (
+	"bufio"
+	"encoding/json"
 	"fmt"
 	"go/parser"
 	"go/scanner"
 	"go/token"
 	"io"
-	"log"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,12 +18,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // cluster is the one control plane of this package's tests.
@@ -130,11 +128,6 @@ func TestGuide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	t.Cleanup(server.Close)
-	settings := map[string]string{
-		"LIBRARY": library, "REGISTRY_TEST_KUBECONFIG": cluster.Kubeconfig, "IMAGE": strings.TrimPrefix(server.URL, "http://") + "/tools/registry-move:1.0.0",
-	}
 	// The modules are those of this repository, which their sums are known for.
 	bin := t.TempDir()
 	r := &reader{t: t, dir: t.TempDir(), env: append(os.Environ(), "AFTER="+t.TempDir(), "GOFLAGS=", "GOWORK=off", "GOSUMDB=off", "GOBIN="+bin, "PATH="+bin+":"+os.Getenv("PATH"))}
@@ -150,6 +143,7 @@ func TestGuide(t *testing.T) {
 	} else if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	settings := map[string]string{"LIBRARY": library, "REGISTRY_TEST_KUBECONFIG": cluster.Kubeconfig, "IMAGE": serveRegistry(t, filepath.Join(bin, "crane")) + "/tools/registry-move:1.0.0"}
 	_, kubectl := exec.LookPath("kubectl")
 	for _, b := range blocks(string(raw)) {
 		if kubectl == nil || !strings.Contains(b.text, "kubectl ") || b.language != "bash" {
@@ -157,11 +151,31 @@ func TestGuide(t *testing.T) {
 		}
 	}
 	r.isTheExample()
-	r.isPublished(settings["IMAGE"])
+	r.isPublished(filepath.Join(bin, "crane"), settings["IMAGE"])
 	if kubectl != nil {
 		t.Skip("no kubectl is installed: its part is left out")
 	}
 	r.needsNoOtherRoles(cluster.Kubeconfig)
+}
+
+// serveRegistry starts crane's own registry, and returns its address.
+func serveRegistry(t *testing.T, crane string) string {
+	t.Helper()
+	log, into := io.Pipe()
+	t.Cleanup(func() { _ = into.Close() })
+	p := process.Start(t, process.Program{Binary: crane, Args: []string{"registry", "serve", "--address=127.0.0.1:0"}, Stderr: into})
+	serving := make(chan struct{})
+	var port string
+	go func() {
+		for lines := bufio.NewScanner(log); lines.Scan(); {
+			if _, number, ok := strings.Cut(lines.Text(), "serving on port "); ok {
+				port = number
+				close(serving)
+			}
+		}
+	}()
+	p.Await(serving, "the registry serves")
+	return "127.0.0.1:" + port
 }
 
 // TestComparison holds the table of docs/library/why-not-100-lines.md, by the test of the example.
@@ -261,25 +275,22 @@ func required(file string) []string {
 }
 
 // isPublished holds that the registry has an image that starts the program, for one platform.
-func (r *reader) isPublished(image string) {
+func (r *reader) isPublished(crane, image string) {
 	r.t.Helper()
-	ref, err := name.ParseReference(image)
-	if err != nil {
-		r.t.Fatal(err)
+	var file struct {
+		OS, Architecture string
+		Config           struct {
+			User       string
+			Entrypoint []string
+		}
 	}
-	published, err := remote.Image(ref, remote.WithContext(r.t.Context()))
-	if err != nil {
-		r.t.Fatal(err)
+	var manifest struct{ Layers []struct{ Digest string } }
+	for command, into := range map[string]any{"config": &file, "manifest": &manifest} {
+		if err := json.Unmarshal([]byte(r.run(crane, command, image)), into); err != nil {
+			r.t.Fatalf("crane %s: %v", command, err)
+		}
 	}
-	file, err := published.ConfigFile()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	layers, err := published.Layers()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	got := fmt.Sprintf("%s/%s, %v as %s, %d layer", file.OS, file.Architecture, file.Config.Entrypoint, file.Config.User, len(layers))
+	got := fmt.Sprintf("%s/%s, %v as %s, %d layer", file.OS, file.Architecture, file.Config.Entrypoint, file.Config.User, len(manifest.Layers))
 	if want := "linux/amd64, [/registry-move] as 65532, 1 layer"; got != want {
 		r.t.Errorf("the image is %s, want %s", got, want)
 	}

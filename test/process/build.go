@@ -112,14 +112,8 @@ func Without(t testing.TB, safeguard string) string {
 	return fmt.Sprintf("MUTANT=%d", n)
 }
 
-// root is the directory of the test's module.
-var root = sync.OnceValues(func() (string, error) {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
-	if err != nil {
-		return "", fmt.Errorf("cannot find the module: %w", err)
-	}
-	return string(bytes.TrimSpace(out)), nil
-})
+// root is the directory of the product's module, also for the tests of another one.
+var root = sync.OnceValues(kubernetes.ModuleRoot)
 
 // build leaves debug information out, as go test does for its binaries: to link it takes a sixth of
 // the time. Stacks and reports of races have functions and lines without it.
