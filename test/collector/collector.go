@@ -14,7 +14,6 @@ import (
 	"sync"
 	"testing"
 
-	collectorv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	commonv1 "go.opentelemetry.io/proto/otlp/common/v1"
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
@@ -69,7 +68,8 @@ func (c *Collector) take(w http.ResponseWriter, r *http.Request) {
 		body = packed
 	}
 	raw, err := io.ReadAll(body)
-	request := &collectorv1.ExportTraceServiceRequest{}
+	// On the wire it is the same as ExportTraceServiceRequest, whose package needs gRPC.
+	request := &tracev1.TracesData{}
 	if err == nil {
 		err = proto.Unmarshal(raw, request)
 	}
@@ -105,7 +105,7 @@ func (c *Collector) take(w http.ResponseWriter, r *http.Request) {
 
 // valid refuses what the collector of OpenTelemetry cannot decode, ids of other lengths, and spans
 // of which a backend could make nothing.
-func valid(request *collectorv1.ExportTraceServiceRequest) error {
+func valid(request *tracev1.TracesData) error {
 	for _, of := range request.GetResourceSpans() {
 		for _, scope := range of.GetScopeSpans() {
 			for _, s := range scope.GetSpans() {
