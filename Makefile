@@ -46,9 +46,13 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 	go test -C test/kubernetes/build ./...
 	go test -C examples/installer -short ./...
 	go test -C examples/registry -short ./... # test/guide has all of it
+	go test -C test/knative -count 1 ./...
+	cd build/release && $(GOTEST) -vet=off -count 1 -timeout 25m ./artifact
 	go test -short ./pkg/engine/... # some of them with the clock of testing/synctest, and without the race detector
 	@status=0; \
-	($(PROCESSTEST) -timeout 25m $(PROCESSES) $(PLAIN)) & processes=$$!; \
+	(failed=0; \
+	(cd build/release && $(PROCESSTEST) -count 1 -timeout 25m $$(go list ./... | grep -v /artifact$$)) || failed=$$?; \
+	$(PROCESSTEST) -timeout 25m $(PROCESSES) $(PLAIN) || failed=$$?; exit $$failed) & processes=$$!; \
 	$(PROCESSTEST) -p 1 -timeout 25m $(LONGEST) || status=$$?; \
 	$(GOTEST) -p 2 -vet=off -timeout 25m $(RACED) \
 	  $$(go list ./... | grep -vxF -f <(go list $(PROCESSES) $(PLAIN) $(LONGEST) $(RACED))) || status=$$?; \
@@ -61,11 +65,11 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 # would take a third of the time with it, do not: those have tests of their own (decision 0002). Three
 # of all packages run at once: one alone keeps two processors busy for three quarters of its time. Of
 # the short ones two run at once: these here have mostly ended then. Vet is in make verify. Those of
-# release compress, and build/modulepack, decide, eventing's chart and internal compile rules, play
+# build/release compress, and its modulepack, decide, eventing's chart and internal compile rules, play
 # schedules and read all sources, which takes up to ten times as long with the race detector. LONGEST
 # are beside the others of PROCESSES, one at a time, and RACED are the longest of the others.
 PROCESSTEST := EVENTMESH_TEST_RACE=programs go test -p 2 -vet=off
-PROCESSES := ./test/integration/eventingmanager ./test/integration/takeover ./internal ./internal/eventing/chart ./internal/eventing/decide ./build/release ./test/module ./build/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing ./test/newjob
+PROCESSES := ./test/integration/eventingmanager ./test/integration/takeover ./internal ./internal/eventing/chart ./internal/eventing/decide ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing ./test/newjob
 PLAIN := ./build/sizes ./charts/eventing-manager ./internal/eventing/backend ./internal/eventing/guide ./internal/eventing/stored ./internal/eventing/takeover ./internal/eventservice/legacy ./internal/eventservice/publish ./internal/flowpage ./internal/migration/jobs/trigger/route ./internal/migration/kyma ./internal/migration/kyma/eventpath ./internal/natsutil ./internal/redact
 LONGEST := ./test/integration/eventing ./test/integration/eventbus ./test/guide ./test/eventservice
 RACED := ./test/integration/jobmanager ./test/model
@@ -118,7 +122,7 @@ stop: ## End what make eventing-up has left, also after a crash
 MODULE_IMAGES ?= bin/module/images
 MODULE_PROGRAMS := $(patsubst cmd/%/main.go,%,$(wildcard cmd/eventing-*/main.go)) nats-server
 MODULE_VERSION = $(shell cat module/VERSION)
-MODULEPACK := go run ./build/modulepack
+MODULEPACK := go -C build/release run ./modulepack
 .PHONY: module
 module: ## Everything that a module provider delivers, into dist/<version> (MODULE_IMAGES=layout of a release)
 ifeq ($(origin MODULE_IMAGES),file)
@@ -138,7 +142,7 @@ PREVIOUS ?=
 module-check: module cluster ## The submission pipeline: verify, install, and upgrade from what a channel has (BASE=main, PREVIOUS=directory)
 	@git show "$(BASE):module/channels.yaml" >bin/channels-before.yaml 2>/dev/null || cp module/channels.yaml bin/channels-before.yaml
 	$(MODULEPACK) verify -images $(MODULE_IMAGES) -repository "$(REPOSITORY)" -before bin/channels-before.yaml
-	MODULE_BUNDLE="$(CURDIR)/dist/$(MODULE_VERSION)" MODULE_PREVIOUS="$(if $(PREVIOUS),$(abspath $(PREVIOUS)))" go test -count 1 -timeout 10m -v -run '^TestSmoke$$' ./test/module
+	MODULE_BUNDLE="$(CURDIR)/dist/$(MODULE_VERSION)" MODULE_PREVIOUS="$(if $(PREVIOUS),$(abspath $(PREVIOUS)))" go test -C build/release -count 1 -timeout 10m -v -run '^TestSmoke$$' ./modulepack/moduletest
 
 REGISTRY ?= $(REPOSITORY)
 KEY ?=
@@ -211,7 +215,7 @@ PUSH ?=
 PLATFORMS ?=
 .PHONY: release
 release: ## Make everything for a version, signed: VERSION=0.1.0 KEY=release.key (PUSH=1: push it, too)
-	go run ./build/release build -version "$(VERSION)" -repository "$(REPOSITORY)" -key "$(KEY)" -platforms "$(PLATFORMS)" $(if $(PUSH),-push)
+	go -C build/release run . build -version "$(VERSION)" -repository "$(REPOSITORY)" -key "$(KEY)" -platforms "$(PLATFORMS)" $(if $(PUSH),-push)
 
 .PHONY: cluster
 cluster: ## Build the control plane of tests and demo (once; about 5 minutes on 2 cores)
@@ -231,6 +235,8 @@ node: ## Build and install the node of end-to-end tests, and Knative Eventing (o
 # skips all, because linking takes longer than tests.
 .PHONY: test-unit
 test-unit: ## Unit tests only: less than a minute, needs no cluster
+	go test -C build/release -p 3 -short -vet=off -count 1 -timeout 5m $$(go -C build/release list ./... | grep -v /moduletest$$)
+	go test -C test/knative -short -vet=off -count 1 -timeout 5m ./...
 	go test -p 3 -short -vet=off -timeout 5m $$(go list ./... | grep -vE '/test/(integration/|demo$$|eventing$$|newjob$$|sandbox$$)')
 
 # The machine is checked first. With E2E=auto, a machine that cannot run them is no failure; a
@@ -249,11 +255,12 @@ e2e: ## Jobs in pods, with the real Knative Eventing; needs root (E2E=auto: skip
 .PHONY: test-slow
 test-slow: cc cluster ## Suites that make test leaves out: too long, or too new for CI
 	$(GOTEST) -tags slow -count 1 -timeout 40m $(SLOW)
+	$(if $(filter file,$(origin SLOW)),cd build/release && $(GOTEST) -tags slow -count 1 -timeout 40m . ./modulepack ./modulepack/moduletest)
 	$(if $(filter file,$(origin SLOW)),go run ./test/kubernetes/with INSTALLER_TEST_KUBECONFIG go test -C examples/installer -race -count 1 -timeout 40m ./...)
 	$(if $(filter file,$(origin SLOW)),$(MAKE) test-old) # packages named by hand are all that is run
 
 # Their files carry the build tag slow.
-SLOW := ./build/modulepack ./internal/eventing/decide ./internal/eventing/page ./internal/migration/eventmap ./build/release ./test/eventing ./test/module ./test/servicecatalog ./test/prober ./test/sandbox ./test/vuln \
+SLOW := ./internal/eventing/decide ./internal/eventing/page ./internal/migration/eventmap ./test/eventing ./test/servicecatalog ./test/prober ./test/sandbox ./test/vuln \
   ./test/integration/charts ./test/integration/eventing ./test/integration/eventingmanager ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance ./test/integration/takeover ./test/integration/trigger
 
 .PHONY: test-old
@@ -268,7 +275,7 @@ OLD := ./test/kubernetes ./test/snapshot ./test/integration/engine ./test/integr
 
 .PHONY: release-check
 release-check: ## Make a version twice, from two clones with cold caches, and compare the bytes (an hour on 2 cores)
-	go test -tags release -count 1 -timeout 4h -v -run '^TestRelease' ./build/release
+	go test -C build/release -tags release -count 1 -timeout 4h -v -run '^TestRelease' .
 
 .PHONY: soak
 soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go into docs/measurements.md)
@@ -288,13 +295,13 @@ bench: cluster ## Compare time, requests and memory with a plain client-go loop 
 	go test -tags bench -count 1 -timeout 30m -v -run '^TestPublisher(Bench|Memory)$$' ./test/integration/eventing
 
 ##@ Keeping it tidy
-MODULES := examples/installer examples/registry tools/api tools/vale test/cosign test/helm/v2 test/helm/v3 test/kubernetes/build test/natsstreaming test/ocm test/servicecatalog/build
+MODULES := build/release examples/installer examples/registry tools/api tools/vale test/cosign test/helm/v2 test/helm/v3 test/knative test/kubernetes/build test/natsstreaming test/ocm test/servicecatalog/build
 .PHONY: lint
 lint: ## Lint code and prose, with the versions pinned in tools/
 	@# First: it has an answer in seconds.
 	git ls-files -z -- '*.md' '*.go' ':!*_test.go' ':!*/testdata/*' ':!examples' | xargs -0 $(VALE) --config tools/vale/vale.ini --output line
 	$(GOLANGCI) run --allow-serial-runners ./...
-	for dir in examples/installer examples/registry test/kubernetes/build test/natsstreaming test/ocm; do (cd $$dir && $(GOLANGCI) run --allow-serial-runners --config $(CURDIR)/.golangci.yml ./...); done
+	for dir in build/release examples/installer examples/registry test/knative test/kubernetes/build test/natsstreaming test/ocm; do (cd $$dir && $(GOLANGCI) run --allow-serial-runners --config $(CURDIR)/.golangci.yml ./...); done
 
 # Only what the programs and the examples call is checked, not what a tool or a test imports. CI may
 # not reach the database: docs/decisions/0001-libraries.md.
@@ -328,7 +335,7 @@ verify: ## Fail if "make fmt" would change anything
 	@copy=$$(mktemp -d) && trap "rm -rf $$copy" EXIT && cp -r go.mod go.sum api $$copy && \
 	(cd $$copy && $(CONTROLLER_GEN) output:crd:artifacts:config=crds) && \
 	if ! { diff -r api $$copy/api && diff -r $(CRDS) $$copy/crds; }; then echo "not generated from api/ as it is now (make charts)"; exit 1; fi
-	go vet ./...
+	for dir in . build/release test/knative; do go vet -C $$dir ./...; done
 
 # Without the base, or in a clone without history, only the last commit is looked at.
 BASE ?= origin/main

@@ -65,8 +65,8 @@ func partOf(dir string) int {
 	return part
 }
 
-// packageSynopses are the first sentences of all package comments, by directory. Other modules,
-// and packages of tests only, are not read.
+// packageSynopses are the first sentences of all package comments, by directory. Other modules
+// than that of releases, and packages of tests only, are not read.
 func packageSynopses(root string) (map[string]string, error) {
 	synopses := map[string]string{}
 	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
@@ -79,7 +79,7 @@ func packageSynopses(root string) (map[string]string, error) {
 				return nil
 			}
 			_, err := os.Stat(path.Join(file, "go.mod"))
-			if err == nil || strings.HasPrefix(name, ".") || name == "testdata" || name == "bin" {
+			if err == nil && !strings.HasSuffix(filepath.ToSlash(file), "build/release") || strings.HasPrefix(name, ".") || name == "testdata" || name == "bin" {
 				return fs.SkipDir
 			}
 			return nil

@@ -20,8 +20,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/kyma-project/eventmesh-migration/build/artifact"
-	"github.com/kyma-project/eventmesh-migration/build/modulepack/bundle"
+	"github.com/kyma-project/eventmesh-migration/build/release/artifact"
+	"github.com/kyma-project/eventmesh-migration/build/release/modulepack/bundle"
 )
 
 // options are what build does, and where.
@@ -175,7 +175,7 @@ func build(ctx context.Context, o options) (err error) {
 	if err := os.Rename(into, o.Into); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.Out, "%s has version %s. Next: go run ./build/release verify -key KEY.pub %s\n", o.Into, o.Version, o.Into)
+	fmt.Fprintf(o.Out, "%s has version %s. Next: go -C build/release run . verify -key KEY.pub %s\n", o.Into, o.Version, o.Into)
 	return nil
 }
 

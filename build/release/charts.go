@@ -12,8 +12,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/eventmesh-migration/build/artifact"
 	"github.com/kyma-project/eventmesh-migration/build/digests"
+	"github.com/kyma-project/eventmesh-migration/build/release/artifact"
 )
 
 // chartNames are the charts that are installed by themselves. The others are overlays, which make

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/kyma-project/eventmesh-migration/build/artifact"
+	"github.com/kyma-project/eventmesh-migration/build/release/artifact"
 )
 
 // recipe is what a Dockerfile of this repository says. Docker and this program make the same image

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kyma-project/eventmesh-migration/build/artifact"
+	"github.com/kyma-project/eventmesh-migration/build/release/artifact"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 )
 
@@ -112,7 +112,7 @@ func TestDocumentedVerify(t *testing.T) {
 	publicKey(t, dir)
 	for line := range strings.Lines(commandsOf(t)[1]) {
 		line = strings.TrimSpace(line)
-		args, found := strings.CutPrefix(line, "go run ./build/release ")
+		args, found := strings.CutPrefix(line, "go -C build/release run . ")
 		if !found {
 			t.Fatalf("%q is no command of this program", line)
 		}

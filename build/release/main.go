@@ -3,12 +3,12 @@
 // and Go, and neither Docker nor root. The same commit gives the same bytes with the same Go and
 // the same key.
 //
-//	go run ./build/release build -version 0.1.0 -key release.key       into bin/release/0.1.0; -push pushes it, too
-//	go run ./build/release push bin/release/0.1.0                      images, charts and module into the repository that they were made for
-//	go run ./build/release verify -key release.pub bin/release/0.1.0   a folder
-//	go run ./build/release verify -key release.pub registry.example/path:0.1.0   what was pushed
-//	go run ./build/release notes -version 0.1.0                        what build writes into release-notes.txt
-//	go run ./build/release certificates                                the certificates of the images
+//	go -C build/release run . build -version 0.1.0 -key release.key       into bin/release/0.1.0; -push pushes it, too
+//	go -C build/release run . push bin/release/0.1.0                      images, charts and module into the repository that they were made for
+//	go -C build/release run . verify -key release.pub bin/release/0.1.0   a folder
+//	go -C build/release run . verify -key release.pub registry.example/path:0.1.0   what was pushed
+//	go -C build/release run . notes -version 0.1.0                        what build writes into release-notes.txt
+//	go -C build/release run . certificates                                the certificates of the images
 //
 // Only push, and build -push, change anything outside of the folder. The exit code is 1 if
 // something failed, and 2 for a wrong command line. docs/releases.md tells what the files are, and
@@ -28,13 +28,17 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/kyma-project/eventmesh-migration/build/artifact"
+	"github.com/kyma-project/eventmesh-migration/build/release/artifact"
+	"github.com/kyma-project/eventmesh-migration/build/release/root"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	err := run(ctx, os.Args[1:], os.Stdout)
+	err := root.Enter()
+	if err == nil {
+		err = run(ctx, os.Args[1:], os.Stdout)
+	}
 	stop()
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -48,7 +52,7 @@ func main() {
 }
 
 // errUsage is part of the error for a wrong command line.
-var errUsage = errors.New("go run ./build/release build|push|verify|notes|certificates (-h lists the flags)")
+var errUsage = errors.New("go -C build/release run . build|push|verify|notes|certificates (-h lists the flags)")
 
 // repository is where images are if nothing else is said.
 const repository = "eu.gcr.io/kyma-project/eventmesh-migration"

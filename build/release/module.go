@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kyma-project/eventmesh-migration/build/modulepack/bundle"
+	"github.com/kyma-project/eventmesh-migration/build/release/modulepack/bundle"
 )
 
 // moduleFolder has the eventing module: what make module writes into dist/<version>, with the

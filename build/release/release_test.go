@@ -28,8 +28,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"github.com/kyma-project/eventmesh-migration/build/artifact"
 	"github.com/kyma-project/eventmesh-migration/build/digests"
+	"github.com/kyma-project/eventmesh-migration/build/release/artifact"
 )
 
 // standIn is a small program of this repository, which tests build instead of all others.

@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
-	"github.com/kyma-project/eventmesh-migration/build/artifact"
+	"github.com/kyma-project/eventmesh-migration/build/release/artifact"
 )
 
 // mostContent is how many bytes of a list, a chart or release.json are read.

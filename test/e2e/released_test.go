@@ -70,7 +70,7 @@ func makeRelease(t *testing.T, registry string) *release {
 	script("openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out " + key + " && openssl pkey -in " + key + " -pubout -out " + work + "/release.pub")
 	began := time.Now()
 	script(fmt.Sprintf("make release VERSION=%s KEY=%s REPOSITORY=%s PLATFORMS=linux/amd64 PUSH=1", releasedVersion, key, released))
-	script(fmt.Sprintf("go run ./build/release verify -key %s/release.pub bin/release/%s && go run ./build/release verify -key %s/release.pub %s:%s", work, releasedVersion, work, released, releasedVersion))
+	script(fmt.Sprintf("go -C build/release run . verify -key %s/release.pub bin/release/%s && go -C build/release run . verify -key %s/release.pub %s:%s", work, releasedVersion, work, released, releasedVersion))
 	t.Logf("made, pushed and verified in %.0f s", time.Since(began).Seconds())
 	for _, images := range []string{"bin/release/" + releasedVersion + "/oci", "-"} { // as docs/eventing/module.md makes the module of a version
 		script(fmt.Sprintf("make module MODULE_IMAGES=%s REPOSITORY=%s && diff -r dist/%s bin/release/%s/dist", images, released, releasedVersion, releasedVersion))

@@ -201,7 +201,7 @@ func (t *turn) render() ([]*unstructured.Unstructured, error) {
 			optional[dep.Kind.Kind] = dep.Presence == dependency.Served
 		}
 	}
-	all, err := t.values(&t.w.Eventing.Spec, t.keys, t.Authority(t.w).Certificate, optional, t.publishes())
+	all, err := t.Values(&t.w.Eventing.Spec, t.keys, t.Authority(t.w).Certificate, optional, t.publishes())
 	if err != nil {
 		return nil, err
 	}
@@ -224,8 +224,8 @@ func (t *turn) render() ([]*unstructured.Unstructured, error) {
 	return objects, err
 }
 
-// values are those of the chart, as the spec asks for them.
-func (d *Rules) values(spec *operatorv1alpha1.EventingSpec, keys map[string]string, authority []byte, optional map[string]bool, publishes operatorv1alpha1.BackendType) (map[string]any, error) {
+// Values are those of the chart, as the spec asks for them.
+func (d *Rules) Values(spec *operatorv1alpha1.EventingSpec, keys map[string]string, authority []byte, optional map[string]bool, publishes operatorv1alpha1.BackendType) (map[string]any, error) {
 	all, err := values.Shared(values.Operator{
 		Names: d.Names, Version: d.Version, PublisherImage: d.PublisherImage, ControllerImage: d.ControllerImage, PullSecrets: d.PullSecrets, Optional: optional,
 	}, spec, publishes)

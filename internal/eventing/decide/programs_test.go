@@ -176,7 +176,7 @@ func TestPlanned(t *testing.T) {
 	s := newScene(t)
 	spec := &s.w.Eventing.Spec
 	spec.Backend.Config.NATSStreamReplicas, spec.Publisher.Replicas.Max, spec.Controller.MaxReplicas = 3, 5, 5
-	values, err := s.d.values(spec, map[string]string{}, nil, nil, operatorv1alpha1.NATS)
+	values, err := s.d.Values(spec, map[string]string{}, nil, nil, operatorv1alpha1.NATS)
 	if err != nil {
 		t.Fatal(err)
 	}

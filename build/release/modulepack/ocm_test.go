@@ -13,14 +13,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kyma-project/eventmesh-migration/build/modulepack/bundle"
+	"github.com/kyma-project/eventmesh-migration/build/release/modulepack/bundle"
 )
 
 // TestOCMReadsTheModule asks the library of the Open Component Model for what was pushed. On
 // f3299ef the component had no repository context, and no lifecycle-manager could install it.
 func TestOCMReadsTheModule(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "ocm")
-	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../test/ocm", "-trimpath", "-ldflags=-s -w", "-o", program, ".")
+	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../test/ocm", "-trimpath", "-ldflags=-s -w", "-o", program, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("cannot build test/ocm: %v\n%s", err, out)

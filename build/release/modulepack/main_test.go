@@ -30,8 +30,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"github.com/kyma-project/eventmesh-migration/build/artifact"
-	"github.com/kyma-project/eventmesh-migration/build/modulepack/bundle"
+	"github.com/kyma-project/eventmesh-migration/build/release/artifact"
+	"github.com/kyma-project/eventmesh-migration/build/release/modulepack/bundle"
 )
 
 const commit = "0123456789abcdef0123456789abcdef01234567"
@@ -49,7 +49,7 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{t: t, root: t.TempDir()}
 	for _, dir := range []string{"module", "charts/eventing-manager"} {
-		s.check(os.CopyFS(filepath.Join(s.root, dir), os.DirFS(filepath.Join("../..", dir))))
+		s.check(os.CopyFS(filepath.Join(s.root, dir), os.DirFS(filepath.Join("../../..", dir))))
 	}
 	of, err := bundle.ReadSource(os.DirFS(s.root))
 	s.check(err)
@@ -307,7 +307,7 @@ func digestOf(content []byte) string { return fmt.Sprintf("sha256:%x", sha256.Su
 // documented runs the commands of docs/eventing/module.md, and looks up the files that it names.
 func (s *site) documented(public string, files bundle.Files) {
 	s.t.Helper()
-	raw, err := os.ReadFile("../../docs/eventing/module.md")
+	raw, err := os.ReadFile("../../../docs/eventing/module.md")
 	s.check(err)
 	commands, applied := 0, 0
 	for line := range strings.Lines(string(raw)) {
@@ -318,7 +318,7 @@ func (s *site) documented(public string, files bundle.Files) {
 				s.t.Errorf("docs/eventing/module.md applies %s, which no bundle has", file)
 			}
 		}
-		command, ok := strings.CutPrefix(line, "go run ./build/modulepack ")
+		command, ok := strings.CutPrefix(line, "go -C build/release run ./modulepack ")
 		if !ok {
 			continue
 		}
@@ -368,9 +368,9 @@ func TestCommandLine(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{reason: "nothing", code: 2, want: "usage: go run ./build/modulepack"},
+		{reason: "nothing", code: 2, want: "usage: go -C build/release run ./modulepack"},
 		{reason: "help", args: []string{"render", "-h"}, want: "-images"},
-		{reason: "an unknown command", args: []string{"pack"}, code: 2, want: "usage: go run ./build/modulepack"},
+		{reason: "an unknown command", args: []string{"pack"}, code: 2, want: "usage: go -C build/release run ./modulepack"},
 		{reason: "an unknown flag", args: []string{"render", "-x"}, code: 2, want: "-x"},
 		{reason: "an argument too many", args: []string{"render", "x"}, code: 2, want: `"x" is no flag`},
 		{reason: "no images", args: []string{"render"}, code: 2, want: "-images"},
@@ -380,8 +380,8 @@ func TestCommandLine(t *testing.T) {
 		{reason: "one channel", args: []string{"promote", "fast"}, code: 2, want: "two channels"},
 		{reason: "no commit", args: []string{"images", "-programs", "x", "-images", "y", "-commit", "unknown"}, code: 2, want: "-commit"},
 		{reason: "no repository", args: []string{"verify", "-source", "/does-not-exist"}, code: 1, want: "VERSION"},
-		{reason: "no bundle", args: []string{"verify", "-source", "../..", "-bundle", "/does-not-exist"}, code: 1, want: "/does-not-exist"},
-		{reason: "no layout", args: []string{"render", "-source", "../..", "-images", "/does-not-exist"}, code: 1, want: "/does-not-exist"},
+		{reason: "no bundle", args: []string{"verify", "-source", "../../..", "-bundle", "/does-not-exist"}, code: 1, want: "/does-not-exist"},
+		{reason: "no layout", args: []string{"render", "-source", "../../..", "-images", "/does-not-exist"}, code: 1, want: "/does-not-exist"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			var out bytes.Buffer

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-	"github.com/kyma-project/eventmesh-migration/build/modulepack/crd"
+	"github.com/kyma-project/eventmesh-migration/build/release/modulepack/crd"
 )
 
 const commit = "0123456789abcdef0123456789abcdef01234567"
@@ -23,7 +23,7 @@ const commit = "0123456789abcdef0123456789abcdef01234567"
 // source is that of the repository.
 func source(t *testing.T) *Source {
 	t.Helper()
-	s, err := ReadSource(os.DirFS("../../.."))
+	s, err := ReadSource(os.DirFS("../../../.."))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/eventmesh-migration/build/modulepack/crd"
+	"github.com/kyma-project/eventmesh-migration/build/release/modulepack/crd"
 )
 
 func definition(t *testing.T, name string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
-	raw, err := os.ReadFile("../../../charts/eventing-manager/crds/" + name + ".yaml")
+	raw, err := os.ReadFile("../../../../charts/eventing-manager/crds/" + name + ".yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func object(t *testing.T, text string) *unstructured.Unstructured {
 
 const head = "{apiVersion: operator.kyma-project.io/v1alpha1, kind: Eventing, metadata: {name: eventing, namespace: kyma-system}, "
 
-// TestValidate: test/module asks a real API server about the same kinds of objects.
+// TestValidate: moduletest asks a real API server about the same kinds of objects.
 func TestValidate(t *testing.T) {
 	d := definition(t, "operator.kyma-project.io_eventings")
 	eventing, err := crd.New(d, "v1alpha1")

@@ -27,8 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kyma-project/eventmesh-migration/build/artifact"
-	"github.com/kyma-project/eventmesh-migration/build/modulepack/bundle"
+	"github.com/kyma-project/eventmesh-migration/build/release/artifact"
+	"github.com/kyma-project/eventmesh-migration/build/release/modulepack/bundle"
 	"github.com/kyma-project/eventmesh-migration/test/eventingpods"
 	"github.com/kyma-project/eventmesh-migration/test/node"
 	"github.com/kyma-project/eventmesh-migration/test/poll"

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/eventmesh-migration/build/artifact"
-	"github.com/kyma-project/eventmesh-migration/build/modulepack/bundle"
+	"github.com/kyma-project/eventmesh-migration/build/release/artifact"
+	"github.com/kyma-project/eventmesh-migration/build/release/modulepack/bundle"
 )
 
 // lifecycleKinds are what lifecycle-manager reads and writes.

@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/eventmesh-migration/build/artifact"
+	"github.com/kyma-project/eventmesh-migration/build/release/artifact"
 )
 
 // The media types of a component version in an OCI registry.

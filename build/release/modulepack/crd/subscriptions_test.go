@@ -1,4 +1,4 @@
-package controller
+package crd_test
 
 import (
 	"encoding/json"
@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/build/modulepack/crd"
+	"github.com/kyma-project/eventmesh-migration/build/release/modulepack/crd"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/plan"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 )
@@ -19,7 +19,7 @@ import (
 // server accepted, and the controller refused, for example port 99999, an escape that is none, and
 // a source of 512 characters that are more than 512 bytes.
 func TestWhatIsAcceptedIsPlanned(t *testing.T) {
-	raw, err := os.ReadFile("../../../charts/eventing-manager/crds/eventing.kyma-project.io_subscriptions.yaml")
+	raw, err := os.ReadFile("../../../../charts/eventing-manager/crds/eventing.kyma-project.io_subscriptions.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

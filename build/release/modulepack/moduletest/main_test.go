@@ -26,7 +26,7 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/eventmesh-migration/build/modulepack/bundle"
+	"github.com/kyma-project/eventmesh-migration/build/release/modulepack/bundle"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )

@@ -15,8 +15,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/build/artifact"
-	"github.com/kyma-project/eventmesh-migration/build/modulepack/crd"
+	"github.com/kyma-project/eventmesh-migration/build/release/artifact"
+	"github.com/kyma-project/eventmesh-migration/build/release/modulepack/crd"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
 )
 

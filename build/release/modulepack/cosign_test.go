@@ -14,7 +14,7 @@ import (
 // command of docs/eventing/module.md.
 func TestCosignVerifiesTheModule(t *testing.T) {
 	cosign := filepath.Join(t.TempDir(), "cosign")
-	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../test/cosign", "-trimpath", "-ldflags=-s -w", "-o", cosign, "github.com/sigstore/cosign/v2/cmd/cosign")
+	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../test/cosign", "-trimpath", "-ldflags=-s -w", "-o", cosign, "github.com/sigstore/cosign/v2/cmd/cosign")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("cannot build cosign: %v\n%s", err, out)
@@ -50,7 +50,7 @@ func TestCosignVerifiesTheModule(t *testing.T) {
 			t.Errorf("another key is taken for %s: %s", ref, out)
 		}
 	}
-	raw, err := os.ReadFile("../../docs/eventing/module.md")
+	raw, err := os.ReadFile("../../../docs/eventing/module.md")
 	s.check(err)
 	documented := 0
 	for line := range strings.Lines(string(raw)) {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"github.com/kyma-project/eventmesh-migration/build/artifact"
+	"github.com/kyma-project/eventmesh-migration/build/release/artifact"
 )
 
 // VerifyPushed returns what is wrong with a registry: the artifact of the bundle and its images

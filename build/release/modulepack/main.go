@@ -51,19 +51,25 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"github.com/kyma-project/eventmesh-migration/build/artifact"
-	"github.com/kyma-project/eventmesh-migration/build/modulepack/bundle"
+	"github.com/kyma-project/eventmesh-migration/build/release/artifact"
+	"github.com/kyma-project/eventmesh-migration/build/release/modulepack/bundle"
+	"github.com/kyma-project/eventmesh-migration/build/release/root"
 )
 
 // defaultRepository is where the images of releases are.
 const defaultRepository = "eu.gcr.io/kyma-project/eventmesh-migration"
 
-const usage = `usage: go run ./build/modulepack render|verify|push|sign|promote|images [flags]; with -h after a command, its flags`
+const usage = `usage: go -C build/release run ./modulepack render|verify|push|sign|promote|images [flags]; with -h after a command, its flags`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	code := 1
+	if err := root.Enter(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	} else {
+		code = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	}
 	stop()
 	os.Exit(code)
 }
@@ -176,7 +182,7 @@ func render(ctx context.Context, o options, _ []string) error {
 	if err := files.Write(o.bundle); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.out, "%s: %d files. Next: go run ./build/modulepack verify -bundle %s\n", o.bundle, len(files), o.bundle)
+	fmt.Fprintf(o.out, "%s: %d files. Next: go -C build/release run ./modulepack verify -bundle %s\n", o.bundle, len(files), o.bundle)
 	return nil
 }
 
@@ -316,7 +322,7 @@ func sign(ctx context.Context, o options, _ []string) error {
 
 func promote(_ context.Context, o options, args []string) error {
 	if len(args) != 2 {
-		return fmt.Errorf("%w: name two channels, go run ./build/modulepack promote fast regular", errUsage)
+		return fmt.Errorf("%w: name two channels, go -C build/release run ./modulepack promote fast regular", errUsage)
 	}
 	file := filepath.Join(o.root, "module", "channels.yaml")
 	raw, err := os.ReadFile(file)

@@ -17,7 +17,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/eventmesh-migration/build/modulepack/crd"
+	"github.com/kyma-project/eventmesh-migration/build/release/modulepack/crd"
 )
 
 type definitions []*apiextensionsv1.CustomResourceDefinition

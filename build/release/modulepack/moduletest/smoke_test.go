@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kyma-project/eventmesh-migration/build/modulepack/bundle"
-	"github.com/kyma-project/eventmesh-migration/build/modulepack/crd"
+	"github.com/kyma-project/eventmesh-migration/build/release/modulepack/bundle"
+	"github.com/kyma-project/eventmesh-migration/build/release/modulepack/crd"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
