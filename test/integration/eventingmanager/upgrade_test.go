@@ -253,7 +253,7 @@ func TestReplacedStatefulSet(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		c := meta.FindStatusCondition(e.Status.Conditions, operatorv1alpha1.ConditionBackendAvailable)
+		c := meta.FindStatusCondition(e.Status.Conditions, operatorv1alpha1.ConditionSpecApplied)
 		if e.Status.State != operatorv1alpha1.StateWarning || c == nil || !strings.Contains(c.Message, "cannot apply StatefulSet eventing-nats") {
 			return fmt.Errorf("%s, %+v", e.Status.State, c)
 		}

@@ -53,6 +53,7 @@ var rare = map[string]map[string]string{
 		"watch eventing.knative.dev/triggers":  "the same",
 		"create eventing.knative.dev/triggers": "the same",
 		"patch eventing.knative.dev/triggers":  "the same",
+		"patch configmaps":                     "the same",
 		"list configmaps":                      "a watch begins with a list where the API server does not stream lists",
 		"list services":                        "the same",
 		"delete eventing.knative.dev/triggers": "the same",
@@ -60,8 +61,13 @@ var rare = map[string]map[string]string{
 		"patch events":                         "the same",
 		"create events.k8s.io/events":          "an Event about the election",
 		"patch events.k8s.io/events":           "an Event that is repeated",
+
+		"create authentication.k8s.io/tokenreviews":        "somebody looks at dead letters: test/integration/kubectleventing",
+		"create authorization.k8s.io/subjectaccessreviews": "the same",
 	},
-	eventingpods.Publisher: {},
+	eventingpods.Publisher: {
+		"watch applicationconnector.kyma-project.io/applications": "the kind is served: test/integration/eventing",
+	},
 }
 
 // TestRoleIsUsed comes last: all that the tests before it made a program ask for is in its Roles of
