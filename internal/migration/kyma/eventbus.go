@@ -64,12 +64,20 @@ func OfBroker[V any](namespaces map[string]V, namespace, name string) (v V, ok b
 	return v, false
 }
 
-// What webhooks of Knative put on Triggers and Brokers.
-const (
-	TriggerBrokerLabel     = "eventing.knative.dev/broker"
-	CreatorAnnotation      = "eventing.knative.dev/creator"
-	LastModifierAnnotation = "eventing.knative.dev/lastModifier"
-)
+// TriggerBrokerLabel is put on a Trigger by a webhook of Knative.
+const TriggerBrokerLabel = "eventing.knative.dev/broker"
+
+// WebhookKeys are labels and annotations that webhooks of Knative put on objects: on each the user
+// who made it, and the one who changed its spec last
+// (knative.dev/pkg/webhook/resourcesemantics/defaulting). Who restores an object is another user
+// than who made it.
+func WebhookKeys() []string {
+	return []string{
+		TriggerBrokerLabel,
+		"eventing.knative.dev/creator", "eventing.knative.dev/lastModifier",
+		"messaging.knative.dev/creator", "messaging.knative.dev/lastModifier",
+	}
+}
 
 // OriginAnnotation on a Trigger that trigger-sync made names the Kyma Subscription it came
 // from, in the same namespace.

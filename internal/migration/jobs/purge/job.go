@@ -181,4 +181,6 @@ func (j *Job) Await(*migration.Change) []migration.Condition { return nil }
 
 // IgnoredKeys implements migration.EditIgnorer: the subscribers of a Channel are removed
 // by Knative when the job deletes their Knative Subscriptions.
-func (j *Job) IgnoredKeys() []string { return migration.IgnoredSpecs(kyma.SubscriberFields()...) }
+func (j *Job) IgnoredKeys() []string {
+	return append(kyma.WebhookKeys(), migration.IgnoredSpecs(kyma.SubscriberFields()...)...)
+}

@@ -304,5 +304,5 @@ func (j *Job) ProtectReads() []migration.Subject {
 
 // IgnoredKeys implements migration.EditIgnorer: what webhooks own.
 func (j *Job) IgnoredKeys() []string {
-	return []string{kyma.ServiceClassRefLabel, kyma.ServicePlanRefLabel, kyma.CreatorAnnotation, kyma.LastModifierAnnotation}
+	return append(kyma.WebhookKeys(), kyma.ServiceClassRefLabel, kyma.ServicePlanRefLabel)
 }

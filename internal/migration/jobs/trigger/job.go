@@ -390,5 +390,5 @@ func (j *Job) RefuseUndo(ctx context.Context, c *migration.Cluster, changes []mi
 // IgnoredKeys implements migration.EditIgnorer: what Knative's webhooks and controllers
 // own.
 func (j *Job) IgnoredKeys() []string {
-	return append([]string{kyma.TriggerBrokerLabel, kyma.CreatorAnnotation, kyma.LastModifierAnnotation}, migration.IgnoredSpecs(kyma.SubscriberFields()...)...)
+	return append(kyma.WebhookKeys(), migration.IgnoredSpecs(kyma.SubscriberFields()...)...)
 }
