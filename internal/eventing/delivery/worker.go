@@ -201,13 +201,10 @@ func (w *worker) receive(m *nats.Msg, free func()) {
 	about, err := m.Metadata()
 	if err != nil {
 		w.Log.Error("a message has not come from JetStream", zap.String("subscription", w.name), zap.Error(err))
-		w.bytes.Give(realSize(m))
-		free()
-		return
 	}
 	e := waiting{m, about, time.Now(), free}
 	w.mu.Lock()
-	added := w.busy.add(e) // NATS is told of an event that waits, too: it would send it again meanwhile
+	added := err == nil && w.busy.add(e) // NATS is told of an event that waits, too: it would send it again meanwhile
 	if added {
 		w.queue = append(w.queue, e)
 	}
