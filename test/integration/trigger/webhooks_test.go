@@ -3,7 +3,6 @@ package trigger
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -43,7 +42,7 @@ func (p *plane) madeBySomebody(ctx context.Context, t *testing.T) {
 	}
 	const name = "knative-webhooks"
 	add := func(annotation string) string {
-		return `JSONPatch{op: "add", path: "/metadata/annotations/` + jsonPointer(annotation) + `", value: request.userInfo.username}`
+		return `JSONPatch{op: "add", path: "/metadata/annotations/" + jsonpatch.escapeKey("` + annotation + `"), value: request.userInfo.username}`
 	}
 	for _, made := range []struct {
 		resource, kind string
@@ -88,6 +87,3 @@ func (p *plane) madeBySomebody(ctx context.Context, t *testing.T) {
 		return err
 	})
 }
-
-// jsonPointer escapes a key (RFC 6901).
-func jsonPointer(key string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(key) }
