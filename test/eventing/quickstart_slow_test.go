@@ -40,8 +40,8 @@ type laptop struct {
 	s      *show
 	script string
 	sink   *process.Process
-	// printed by the sinks that have ended, and not yet seen.
-	printed string
+	// printed is the file of what the sinks have printed, one after the other.
+	printed *os.File
 }
 
 // TestQuickStart runs the commands of the tutorial that need neither Docker nor the log of a pod.
@@ -84,7 +84,12 @@ func TestQuickStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &laptop{t: t, s: s, script: sinkScript(t)}
+	printed, err := os.Create(filepath.Join(t.TempDir(), "printed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = printed.Close() })
+	l := &laptop{t: t, s: s, script: sinkScript(t), printed: printed}
 	began, run := time.Now(), 0
 	for _, block := range fenced.FindAllStringSubmatch(string(page), -1) {
 		if block[1] == "text" {
@@ -142,11 +147,11 @@ func (l *laptop) types(command string) {
 	wanted := err == nil && (d.Spec.Replicas == nil || *d.Spec.Replicas > 0)
 	switch {
 	case wanted && l.sink == nil:
-		l.sink = process.Start(l.t, process.Program{Binary: "python3", Args: []string{"-u", "-c", l.script}, Env: os.Environ(), Limit: 5 * time.Minute})
+		l.sink = process.Start(l.t, process.Program{Binary: "python3", Args: []string{"-u", "-c", l.script}, Env: os.Environ(), Stdout: l.printed, Limit: 5 * time.Minute})
 	case !wanted && l.sink != nil:
 		l.sink.Kill()
 		l.sink.Wait()
-		l.printed, l.sink = l.printed+l.sink.Stdout(), nil
+		l.sink = nil
 	}
 }
 
@@ -154,13 +159,10 @@ func (l *laptop) types(command string) {
 func (l *laptop) sees(text string) {
 	l.t.Helper()
 	poll.Until(l.t, time.Minute, fmt.Sprintf("the sink has printed %q", text), func(context.Context) error {
-		printed := l.printed
-		if l.sink != nil {
-			printed += l.sink.Stdout()
+		printed, err := os.ReadFile(l.printed.Name())
+		if err == nil && !strings.Contains(string(printed), text) {
+			err = fmt.Errorf("it has printed %q", printed)
 		}
-		if !strings.Contains(printed, text) {
-			return fmt.Errorf("it has printed %q", printed)
-		}
-		return nil
+		return err
 	})
 }
