@@ -72,7 +72,16 @@ type switching struct {
 // Subscription is ready.
 func startSwitching(t *testing.T, of load) *switching {
 	t.Helper()
-	s := &switching{eventing: startEventing(t, kubernetes.Knative()), load: of, ids: map[string]int{}}
+	s := switchingCluster(t, of)
+	s.thisVersion(t)
+	s.begin(t)
+	return s
+}
+
+// switchingCluster is what startSwitching starts, without any image of eventing.
+func switchingCluster(t *testing.T, of load) *switching {
+	t.Helper()
+	s := &switching{eventing: eventingCluster(t, kubernetes.Knative()), load: of, ids: map[string]int{}}
 	ctx := t.Context()
 	if err := s.InstallKnative(ctx); err != nil {
 		t.Fatal(err)
@@ -81,8 +90,6 @@ func startSwitching(t *testing.T, of load) *switching {
 	if err := s.RemoveCRD(ctx, "subscriptions.eventing.kyma-project.io"); err != nil {
 		t.Fatal(err)
 	}
-	s.do(t, "", "apply", "-f", s.manifest)
-	s.do(t, "", "wait", "--for=condition=Established", "--timeout=30s", "crd/eventings.operator.kyma-project.io")
 	client, err := rest.HTTPClientFor(s.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -98,10 +105,17 @@ func startSwitching(t *testing.T, of load) *switching {
 	s.namespaces(t, "shop")
 	s.relay(t, "shop", "sinks", 8080, url)
 	s.rolledOut(t, "shop", "sinks")
+	return s
+}
+
+// begin installs the version whose manifest was built last, and begins to send events.
+func (s *switching) begin(t *testing.T) {
+	t.Helper()
+	s.do(t, "", "apply", "-f", s.manifest)
+	s.do(t, "", "wait", "--for=condition=Established", "--timeout=30s", "crd/eventings.operator.kyma-project.io")
 	s.install(t)
 	s.prober.Step("NATS")
 	s.send(t)
-	return s
 }
 
 // install applies the Eventing and the Subscriptions, and waits until they are ready.

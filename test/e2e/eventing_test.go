@@ -71,16 +71,28 @@ type eventing struct {
 func startEventing(t *testing.T, with kubernetes.Option) *eventing {
 	t.Helper()
 	e := eventingCluster(t, with)
+	e.thisVersion(t)
+	return e
+}
+
+// thisVersion builds the images and the manifest of this checkout.
+func (e *eventing) thisVersion(t *testing.T) {
+	t.Helper()
 	e.started.Values = "page.enabled=true"
+	e.version(t, e.started.Images)
+}
+
+// version builds the images and the manifest of a version.
+func (e *eventing) version(t *testing.T, images func(context.Context) error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
-	if err := e.started.Images(ctx); err != nil {
+	if err := images(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(e.manifest, []byte(e.started.Manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return e
 }
 
 // eventingCluster starts a cluster without any image of eventing.

@@ -41,7 +41,9 @@ const (
 	SinkPort = 8080
 
 	natsServer = "./cmd/internal/nats-server"
-	tag        = "e2e"
+	// formerNATSServer is what a version without a program of its own had.
+	formerNATSServer = "github.com/nats-io/nats-server/v2"
+	tag              = "e2e"
 )
 
 // Cluster is the cluster, and the way into it.
@@ -129,7 +131,7 @@ func StartProcesses(ctx context.Context) (_ *Cluster, err error) {
 		return nil, err
 	}
 	c.stop = append(c.stop, run.Stop)
-	c.Manifest, err = c.render(ctx, "local")
+	c.Manifest, err = c.render(ctx, "", "local", tag)
 	return c, err
 }
 
@@ -180,21 +182,36 @@ func (c *Cluster) Processes() bool { return c.pods != nil }
 
 // Images builds the images of a cluster with a node, and the manifest that names them.
 func (c *Cluster) Images(ctx context.Context) error {
-	manager, err := c.Push(ctx, "eventmesh/eventing-manager:"+tag, "./cmd/eventing-manager")
+	root, err := kubernetes.ModuleRoot()
 	if err != nil {
 		return err
 	}
-	for name, pkg := range map[string]string{"nats-server": natsServer, "eventing-publisher-proxy": "./cmd/eventing-publisher-proxy", "eventing-controller": "./cmd/eventing-controller"} {
-		if _, err := c.Push(ctx, "eventmesh/"+name+":"+tag, pkg); err != nil {
+	return c.ImagesOf(ctx, root, tag)
+}
+
+// ImagesOf is Images for the checkout in a folder, which may be one of another version. The images
+// have a tag.
+func (c *Cluster) ImagesOf(ctx context.Context, root, tag string) error {
+	server := natsServer
+	if _, err := os.Stat(filepath.Join(root, server)); err != nil {
+		server = formerNATSServer
+	}
+	manager, err := c.PushFrom(ctx, root, "eventmesh/eventing-manager:"+tag, "./cmd/eventing-manager")
+	if err != nil {
+		return err
+	}
+	for name, pkg := range map[string]string{"nats-server": server, "eventing-publisher-proxy": "./cmd/eventing-publisher-proxy", "eventing-controller": "./cmd/eventing-controller"} {
+		if _, err := c.PushFrom(ctx, root, "eventmesh/"+name+":"+tag, pkg); err != nil {
 			return err
 		}
 	}
 	c.Repository = strings.TrimSuffix(manager, "/eventing-manager:"+tag)
-	c.Manifest, err = c.render(ctx, c.Repository)
+	c.Manifest, err = c.render(ctx, root, c.Repository, tag)
 	return err
 }
 
-func (c *Cluster) render(ctx context.Context, repository string) (string, error) {
+// render renders the chart of the checkout in a folder; "" is this one.
+func (c *Cluster) render(ctx context.Context, checkout, repository, tag string) (string, error) {
 	root, err := kubernetes.ModuleRoot()
 	if err != nil {
 		return "", err
@@ -203,7 +220,7 @@ func (c *Cluster) render(ctx context.Context, repository string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	return h.Template(ctx, "eventing-manager", "charts/eventing-manager", "--namespace", Namespace, "--include-crds", "--kube-version", fmt.Sprintf("1.%d.0", c.Minor),
+	return h.Template(ctx, "eventing-manager", filepath.Join(checkout, "charts/eventing-manager"), "--namespace", Namespace, "--include-crds", "--kube-version", fmt.Sprintf("1.%d.0", c.Minor),
 		"--set", strings.Trim("image.tag="+tag+",image.repository="+repository+","+c.Values, ","))
 }
 

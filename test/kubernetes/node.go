@@ -47,12 +47,17 @@ func Knative() Option {
 // returns the image's name for the specification of a pod. A name without tag gets one that tells
 // the program's content, so that what was built again is pulled again. flags are for go build.
 func (c *ControlPlane) Push(ctx context.Context, image, pkg string, flags ...string) (string, error) {
-	if c.Registry == "" {
-		return "", fmt.Errorf("cannot push %s: the cluster was started without Node", image)
-	}
 	root, err := moduleRoot()
 	if err != nil {
 		return "", fmt.Errorf("cannot push %s: %w", image, err)
+	}
+	return c.PushFrom(ctx, root, image, pkg, flags...)
+}
+
+// PushFrom is Push for a command of the checkout in a folder.
+func (c *ControlPlane) PushFrom(ctx context.Context, root, image, pkg string, flags ...string) (string, error) {
+	if c.Registry == "" {
+		return "", fmt.Errorf("cannot push %s: the cluster was started without Node", image)
 	}
 	binary, err := Program{Dir: root, Package: pkg, Flags: append([]string{"-trimpath", "-ldflags", "-s -w"}, flags...), Env: []string{"CGO_ENABLED=0"}}.Build(ctx)
 	if err != nil {

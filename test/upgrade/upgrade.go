@@ -19,9 +19,8 @@ import (
 //go:embed previous
 var previous string
 
-// Previous builds programs of the commit that previous names, and returns their folder. The names
-// are those below cmd/.
-func Previous(t testing.TB, programs ...string) (dir string) {
+// Sources returns a folder with the files of the commit that previous names.
+func Sources(t testing.TB) (dir string) {
 	t.Helper()
 	root, err := kubernetes.ModuleRoot()
 	if err != nil {
@@ -36,10 +35,18 @@ func Previous(t testing.TB, programs ...string) (dir string) {
 		}
 		t.Skip(text)
 	}
-	from := t.TempDir()
-	run(t, from, run(t, root, nil, "git", "archive", commit), "tar", "-x")
 	dir = t.TempDir()
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-X github.com/kyma-project/eventmesh-migration/internal/version.linked=" + commit[:10], "-o", dir + string(filepath.Separator)}
+	run(t, dir, run(t, root, nil, "git", "archive", commit), "tar", "-x")
+	return dir
+}
+
+// Previous builds programs of the commit that previous names, and returns their folder. The names
+// are those below cmd/.
+func Previous(t testing.TB, programs ...string) (dir string) {
+	t.Helper()
+	from := Sources(t)
+	dir = t.TempDir()
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-X github.com/kyma-project/eventmesh-migration/internal/version.linked=" + strings.TrimSpace(previous)[:10], "-o", dir + string(filepath.Separator)}
 	for _, program := range programs {
 		args = append(args, "./cmd/"+program)
 	}

@@ -100,6 +100,9 @@ func (n Names) NATSClaimPrefix() string { return "data-" + n.NATS() + "-" }
 // Broker is the Broker of the mesh.
 func (n Names) Broker() string { return string(n) }
 
+// BrokerChannel is the Channel that Knative makes for the Triggers of the Broker.
+func (n Names) BrokerChannel() string { return n.Broker() + "-kne-trigger" }
+
 // Triggers are the names of the one that leads all events of the Broker to the controller. It has
 // the second one while something else has the first one.
 func (n Names) Triggers() []string {

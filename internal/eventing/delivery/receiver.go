@@ -84,7 +84,7 @@ var (
 //
 // To /deliver/<namespace>/<name> the Triggers of an earlier version post it for one Subscription:
 //
-//	204  the sink took the event, now or a moment ago, or the Subscription is gone
+//	204  the sink took the event, now or a moment ago, or the Subscription is gone, or events have come to EventsPath for longer than an event takes
 //	502  the sink did not take the event
 //	503  there was no slot in time, or its Subscription has its share of the memory, the sink failed too often a moment ago, or the Subscription cannot be found or has errors
 //
@@ -102,6 +102,10 @@ type Receiver struct {
 	targets map[types.NamespacedName]*target
 	bytes   map[types.NamespacedName]*held
 	used    bool
+	// all is since when events come through the one Trigger, and told whether it was logged that
+	// others are not needed any more.
+	all  time.Time
+	told bool
 }
 
 // held is what the requests for one Subscription have of the budget. A request may name one that
@@ -261,7 +265,8 @@ func (r *Receiver) serverOf(q *http.Request) (types.NamespacedName, serveFunc) {
 
 // serveEvent answers with what became of an event for one Subscription.
 func (r *Receiver) serveEvent(ctx context.Context, w http.ResponseWriter, q *http.Request, key types.NamespacedName, header http.Header, data []byte) {
-	if isProbe(q) { // of a Trigger of an earlier version: nobody waits for it any more
+	// A probe of a Trigger of an earlier version: nobody waits for it any more.
+	if isProbe(q) || r.replaced() {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
@@ -279,6 +284,19 @@ func (r *Receiver) serveEvent(ctx context.Context, w http.ResponseWriter, q *htt
 	if status != http.StatusNoContent {
 		_, _ = io.WriteString(w, code)
 	}
+}
+
+// replaced tells whether each event that comes through a Trigger of an earlier version comes through
+// the one for all, too. One that the mesh was sent before that one was there has ended by now.
+func (r *Receiver) replaced() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	is := !r.all.IsZero() && time.Since(r.all) > backend.MeshTimeout
+	if is && !r.told {
+		r.told = true
+		r.options.Log.Info("what Triggers of an earlier version lead to this process is taken and not delivered: it comes through the Trigger for all Subscriptions, too. They are deleted when the backend is switched")
+	}
+	return is
 }
 
 // notFound answers where the Subscription cannot be delivered to: one that is gone wants nothing.

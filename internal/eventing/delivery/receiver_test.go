@@ -555,3 +555,35 @@ func TestReceiverMemoryIsShared(t *testing.T) {
 		t.Errorf("at the end %d bytes are used, %d wait, and %v is kept", used, waiting, s.receiver.bytes)
 	}
 }
+
+// TestReceiverOfTwoVersions: an event that a Trigger of an earlier version leads here is delivered
+// until each of them has come through the Trigger for all, too.
+func TestReceiverOfTwoVersions(t *testing.T) {
+	s := startMeshSink(t, ordersSink)
+	former := func(id string) {
+		t.Helper()
+		if w := s.post(http.MethodPost, "/deliver/shop/orders", "", func(h http.Header) { h.Set("Ce-Id", id) }); w.Code != http.StatusNoContent {
+			t.Errorf("event %s is answered with %d", id, w.Code)
+		}
+	}
+	posted := func(want int, when string) {
+		t.Helper()
+		if is := s.requests(); is != want {
+			t.Errorf("%s: the sink has got %d events, want %d", when, is, want)
+		}
+	}
+	former("1")
+	posted(1, "before the Trigger for all")
+	if w := s.post(http.MethodPost, backend.EventsPath, "", func(h http.Header) { h.Set(probeHeader, "1") }); w.Code != http.StatusNoContent {
+		t.Fatalf("the probe is answered with %d", w.Code)
+	}
+	former("2")
+	posted(2, "an event that was sent before")
+	s.receiver.all = time.Now().Add(-backend.MeshTimeout - time.Second)
+	former("3")
+	posted(2, "after the time that an event takes")
+	if w := s.post(http.MethodPost, backend.EventsPath, "", func(h http.Header) { h.Set("Ce-Id", "3") }); w.Code != http.StatusNoContent {
+		t.Fatalf("the event for all is answered with %d", w.Code)
+	}
+	posted(3, "the same event through the Trigger for all")
+}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -44,6 +43,7 @@ func (n NotReady) Error() string { return string(n) }
 // Trigger is that of one installation. Its methods can be called at the same time.
 type Trigger struct {
 	triggers, brokers dynamic.ResourceInterface
+	channels          dynamic.ResourceInterface
 	probed            dynamic.ResourceInterface // for what each process may write
 	namespace         string
 	names             backend.Names
@@ -56,8 +56,11 @@ type Trigger struct {
 
 	mu    sync.Mutex
 	known *k8sutil.Collection // nil: it is not followed. Triggers of an earlier version are among them
+	fans  *k8sutil.Collection // the Channel of the Broker; nil: it is not followed
 	stop  context.CancelFunc
 	asked Broker // whose Trigger is probed
+	// leftSince is since when the Channel has subscribers of Triggers that are gone.
+	leftSince time.Time
 	// noting is which creation this process is writing a probe of.
 	noting string
 }
@@ -66,7 +69,8 @@ type Trigger struct {
 // changed is called when the Trigger, or one of an earlier version, comes, changes or goes.
 func New(client, probed dynamic.Interface, namespace string, names backend.Names, version string, log *zap.Logger, changed func()) *Trigger {
 	return &Trigger{
-		triggers: client.Resource(triggers).Namespace(namespace), brokers: client.Resource(brokers).Namespace(namespace), probed: probed.Resource(triggers).Namespace(namespace),
+		triggers: client.Resource(triggers).Namespace(namespace), brokers: client.Resource(brokers).Namespace(namespace),
+		channels: client.Resource(channels).Namespace(namespace), probed: probed.Resource(triggers).Namespace(namespace),
 		namespace: namespace, names: names, version: version, log: log, changed: changed,
 		poster: eventservice.NewPoster("eventing-controller", backend.MeshTimeout, 1), wake: make(chan struct{}, 1),
 	}
@@ -100,8 +104,12 @@ func (t *Trigger) Follow(ctx context.Context, need bool) error {
 	}
 	// The watch is longer than the request that begins it.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	t.known, t.stop, t.asked = known, stop, Broker{}
-	known.Watch(watching, func(string) { t.changed() })
+	t.known, t.fans, t.stop, t.asked = known, t.channel(ctx), stop, Broker{}
+	for _, followed := range []*k8sutil.Collection{t.known, t.fans} {
+		if followed != nil {
+			followed.Watch(watching, func(string) { t.changed() })
+		}
+	}
 	go t.probes(watching, known)
 	return nil
 }
@@ -137,14 +145,15 @@ func (t *Trigger) Leave() {
 func (t *Trigger) leave() {
 	if t.known != nil {
 		t.stop()
-		t.known, t.stop, t.asked = nil, nil, Broker{}
+		t.known, t.fans, t.stop, t.asked = nil, nil, nil, Broker{}
 	}
 }
 
-func (t *Trigger) seen() *k8sutil.Collection {
+// seen are the Triggers, and the Channel of the Broker, as the watches know them.
+func (t *Trigger) seen() (known, channel *k8sutil.Collection) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.known
+	return t.known, t.fans
 }
 
 // BrokerUID reads the UID of a Broker, "" if there is none.
@@ -160,11 +169,14 @@ func (t *Trigger) BrokerUID(ctx context.Context, name string) (types.UID, error)
 }
 
 // Ensure returns nil if a Trigger leads all events of a Broker to the controller: Knative says that
-// it is ready, and a probe has come through it. NotReady says what it waits for. Then other ones
-// are deleted: one that somebody has edited, that of a former Broker, those of an earlier version.
-// Until then they may be what events come through.
+// it is ready, and a probe has come through it. NotReady says what it waits for. Then the one that
+// it replaces is deleted: one that somebody has edited, or that of a former Broker. Until then, that
+// one may be what events come through.
+//
+// Those of an earlier version, one for each type of a Subscription, stay as long as the Broker does:
+// Knative refuses all events after several Triggers of one Broker were deleted.
 func (t *Trigger) Ensure(ctx context.Context, b Broker) error {
-	known := t.seen()
+	known, channel := t.seen()
 	if known == nil {
 		return NotReady(ErrNoKind.Error())
 	}
@@ -199,7 +211,16 @@ func (t *Trigger) Ensure(ctx context.Context, b Broker) error {
 		t.ask(known, b)
 		return NotReady("Trigger " + key + " is ready, and no event has come through it yet")
 	}
-	return t.deleteAll(ctx, slices.DeleteFunc(known.All(), func(u *unstructured.Unstructured) bool { return u.GetName() == is.GetName() }))
+	for _, name := range t.names.Triggers() {
+		if former := known.Get(t.namespace, name); former != nil && name != is.GetName() {
+			// It stays until its Channel posts nothing to it any more: Knative answers for a Trigger that
+			// is gone with a failure.
+			if err := t.delete(ctx, former, metav1.DeletePropagationForeground); err != nil {
+				return err
+			}
+		}
+	}
+	return t.refuses(ctx, known, channel)
 }
 
 // find returns the Trigger that does what is wanted, one that a probe has come through if there is
@@ -228,7 +249,7 @@ func (t *Trigger) find(ctx context.Context, known *k8sutil.Collection, b Broker)
 		case t.does(u, b):
 			return u, nil
 		default:
-			if err := t.delete(ctx, u); err != nil {
+			if err := t.delete(ctx, u, metav1.DeletePropagationBackground); err != nil {
 				return nil, err
 			}
 		}
@@ -248,7 +269,7 @@ func (t *Trigger) find(ctx context.Context, known *k8sutil.Collection, b Broker)
 	// Both names are taken by others: the first one that goes tells of it.
 	for _, name := range t.names.Triggers() {
 		if u := known.Get(t.namespace, name); u != nil {
-			return nil, cmp.Or(t.delete(ctx, u), error(NotReady("Trigger "+t.namespace+"/"+name+" is being deleted")))
+			return nil, cmp.Or(t.delete(ctx, u, metav1.DeletePropagationBackground), error(NotReady("Trigger "+t.namespace+"/"+name+" is being deleted")))
 		}
 	}
 	return nil, notYet(t.namespace + "/" + t.names.Triggers()[0])
@@ -282,32 +303,29 @@ func (t *Trigger) mark(ctx context.Context, is *unstructured.Unstructured, label
 
 // Any tells whether there is a Trigger of ours.
 func (t *Trigger) Any() bool {
-	known := t.seen()
+	known, _ := t.seen()
 	return known != nil && len(known.All()) > 0
 }
 
 // Delete deletes the Trigger, and those of an earlier version.
 func (t *Trigger) Delete(ctx context.Context) error {
-	known := t.seen()
+	known, _ := t.seen()
 	if known == nil {
 		return nil
 	}
-	return t.deleteAll(ctx, known.All())
-}
-
-func (t *Trigger) deleteAll(ctx context.Context, all []*unstructured.Unstructured) error {
+	all := known.All()
 	errs := make([]error, len(all))
-	workqueue.ParallelizeUntil(ctx, writers, len(all), func(i int) { errs[i] = t.delete(ctx, all[i]) })
+	workqueue.ParallelizeUntil(ctx, writers, len(all), func(i int) { errs[i] = t.delete(ctx, all[i], metav1.DeletePropagationBackground) })
 	return errors.Join(errs...)
 }
 
-// delete deletes a Trigger in the version that was seen.
-func (t *Trigger) delete(ctx context.Context, is *unstructured.Unstructured) error {
+// delete deletes a Trigger in the version that was seen. In the foreground, that needs Knative.
+func (t *Trigger) delete(ctx context.Context, is *unstructured.Unstructured, how metav1.DeletionPropagation) error {
 	if is.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	uid, version := is.GetUID(), is.GetResourceVersion()
-	err := t.triggers.Delete(ctx, is.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+	err := t.triggers.Delete(ctx, is.GetName(), metav1.DeleteOptions{PropagationPolicy: &how, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("cannot delete Trigger %s/%s: %w", t.namespace, is.GetName(), err)
 	}
