@@ -12,6 +12,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/test/measure"
@@ -93,7 +94,7 @@ var present = backend.Names(backend.DefaultPrefix).Triggers()[0]
 // triggers are the names of those that lead events of the mesh.
 func (s *switching) triggers(t *testing.T) []string {
 	t.Helper()
-	list, err := s.dynamic.Resource(triggers).Namespace(eventingNamespace).List(t.Context(), metav1.ListOptions{})
+	list, err := s.dynamic.Resource(schema.GroupVersionResource{Group: "eventing.knative.dev", Version: "v1", Resource: "triggers"}).Namespace(eventingNamespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

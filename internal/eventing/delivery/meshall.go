@@ -29,11 +29,6 @@ const (
 // that does not take it is asked again here, and not by the mesh: that could ask another process,
 // which would bring the event to the other sinks once more.
 func (r *Receiver) serveAll(ctx context.Context, w http.ResponseWriter, q *http.Request, _ types.NamespacedName, header http.Header, data []byte) {
-	r.mu.Lock()
-	if r.all.IsZero() {
-		r.all = time.Now()
-	}
-	r.mu.Unlock()
 	if isProbe(q) {
 		r.find.Probed(ctx, q.URL.Query().Get(backend.TriggerParameter))
 		w.WriteHeader(http.StatusNoContent)

@@ -102,10 +102,7 @@ type Receiver struct {
 	targets map[types.NamespacedName]*target
 	bytes   map[types.NamespacedName]*held
 	used    bool
-	// all is since when events come through the one Trigger, and told whether it was logged that
-	// others are not needed any more.
-	all  time.Time
-	told bool
+	all     time.Time // since when something comes through the Trigger for all
 }
 
 // held is what the requests for one Subscription have of the budget. A request may name one that
@@ -203,6 +200,9 @@ func (r *Receiver) release(subscription types.NamespacedName, h *held) {
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
 	r.used = true
+	if r.all.IsZero() && q.URL.Path == backend.EventsPath {
+		r.all = time.Now()
+	}
 	r.mu.Unlock()
 	key, serve := r.serverOf(q)
 	switch {
@@ -286,17 +286,12 @@ func (r *Receiver) serveEvent(ctx context.Context, w http.ResponseWriter, q *htt
 	}
 }
 
-// replaced tells whether each event that comes through a Trigger of an earlier version comes through
-// the one for all, too. One that the mesh was sent before that one was there has ended by now.
+// replaced tells whether each event that comes through a Trigger of an earlier version comes
+// through the one for all, too. One that was sent before that one was there has ended by now.
 func (r *Receiver) replaced() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	is := !r.all.IsZero() && time.Since(r.all) > backend.MeshTimeout
-	if is && !r.told {
-		r.told = true
-		r.options.Log.Info("what Triggers of an earlier version lead to this process is taken and not delivered: it comes through the Trigger for all Subscriptions, too. They are deleted when the backend is switched")
-	}
-	return is
+	return !r.all.IsZero() && time.Since(r.all) > backend.MeshTimeout
 }
 
 // notFound answers where the Subscription cannot be delivered to: one that is gone wants nothing.

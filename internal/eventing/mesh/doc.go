@@ -17,8 +17,8 @@
 // begins to lead, or in whose time the mesh begins to serve, writes the epoch to the Trigger, and a
 // Trigger is deleted only in the version that was seen.
 //
-// An earlier version had a Trigger for each type of a Subscription. They stay until the mesh is left:
-// when several Triggers of one Broker are deleted at a time, Knative leaves subscribers of them in
-// its Channel, and refuses each event from then on. A receiver takes what they lead to it, and
-// delivers nothing of it once events come through the one Trigger.
+// An earlier version had a Trigger for each type of a Subscription. They stay until the mesh is
+// left: when several Triggers of one Broker are deleted at a time, Knative leaves subscribers of
+// them in its Channel, and refuses each event from then on. A receiver takes what they lead to it,
+// and delivers nothing of it once events come through the one Trigger.
 package mesh

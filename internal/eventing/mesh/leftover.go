@@ -39,11 +39,12 @@ func (t *Trigger) channel(ctx context.Context) *k8sutil.Collection {
 	return nil
 }
 
-// refuses tells whether the Channel still has a subscriber of a Trigger that is gone, as a NotReady.
-// Each event is then posted to a filter that knows no such Trigger, and each publisher gets a
-// failure. Knative removes such a subscriber at once. But when several Triggers are deleted at a
-// time, it writes the list of subscribers as it was before another one was removed, and nobody looks
-// at it again. It lets nobody else change the list: docs/decisions/1201-the-mesh.md.
+// refuses tells whether the Channel still has a subscriber of a Trigger that is gone, as a
+// NotReady. Each event is then posted to a filter that knows no such Trigger, and each publisher
+// gets a failure. Knative removes such a subscriber at once. But when several Triggers are deleted
+// at a time, it writes the list of subscribers as it was before another one was removed, and nobody
+// looks at it again. It lets nobody else change the list:
+// docs/decisions/1211-one-trigger-and-the-roster.md.
 func (t *Trigger) refuses(ctx context.Context, known, channel *k8sutil.Collection) error {
 	left, err := t.leftovers(ctx, known, channel)
 	if err != nil {

@@ -170,11 +170,11 @@ func (t *Trigger) BrokerUID(ctx context.Context, name string) (types.UID, error)
 
 // Ensure returns nil if a Trigger leads all events of a Broker to the controller: Knative says that
 // it is ready, and a probe has come through it. NotReady says what it waits for. Then the one that
-// it replaces is deleted: one that somebody has edited, or that of a former Broker. Until then, that
-// one may be what events come through.
+// it replaces is deleted: one that somebody has edited, or that of a former Broker. Until then,
+// that one may be what events come through.
 //
-// Those of an earlier version, one for each type of a Subscription, stay as long as the Broker does:
-// Knative refuses all events after several Triggers of one Broker were deleted.
+// Those of an earlier version, one for each type of a Subscription, stay as long as the Broker
+// does: Knative refuses all events after several Triggers of one Broker were deleted.
 func (t *Trigger) Ensure(ctx context.Context, b Broker) error {
 	known, channel := t.seen()
 	if known == nil {
@@ -213,8 +213,8 @@ func (t *Trigger) Ensure(ctx context.Context, b Broker) error {
 	}
 	for _, name := range t.names.Triggers() {
 		if former := known.Get(t.namespace, name); former != nil && name != is.GetName() {
-			// It stays until its Channel posts nothing to it any more: Knative answers for a Trigger that
-			// is gone with a failure.
+			// It stays until its Channel posts nothing to it any more: Knative answers for a
+			// Trigger that is gone with a failure.
 			if err := t.delete(ctx, former, metav1.DeletePropagationForeground); err != nil {
 				return err
 			}

@@ -65,8 +65,8 @@ func newFanRig(t *testing.T) *meshRig {
 	return newMeshRig(t)
 }
 
-// TestSubscribersThatKnativeLeaves: a subscriber of a Trigger that is gone makes Knative refuse each
-// event. The status says so, and what helps.
+// TestSubscribersThatKnativeLeaves: a subscriber of a Trigger that is gone makes Knative refuse
+// each event. The status says so, and what helps.
 func TestSubscribersThatKnativeLeaves(t *testing.T) {
 	r := newFanRig(t)
 	epoch := r.serveMesh(operatorv1alpha1.EventMesh)

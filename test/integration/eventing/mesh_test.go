@@ -384,9 +384,9 @@ func (r *meshRig) awaitNoTrigger() {
 	})
 }
 
-// TestTriggersOfAnEarlierVersion: they stay beside the present one, since Knative refuses all events
-// after several Triggers of one Broker were deleted. They go when the mesh is left. Those of others
-// stay.
+// TestTriggersOfAnEarlierVersion: they stay beside the present one, since Knative refuses all
+// events after several Triggers of one Broker were deleted. They go when the mesh is left. Those of
+// others stay.
 func TestTriggersOfAnEarlierVersion(t *testing.T) {
 	r := newMeshRig(t)
 	ours := map[string]string{
