@@ -8,14 +8,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -79,21 +77,7 @@ func startOutside(t *testing.T) *outside {
 	o.moreVolumes(t, installations)
 	o.do(t, "", "-n", eventingNamespace, "scale", "deployment/eventing-manager", "--replicas=0")
 	o.do(t, "", "-n", eventingNamespace, "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/component=operator", "--timeout=60s")
-	service, err := o.client.CoreV1().Services(eventingNamespace).Create(t.Context(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "nats-from-outside"},
-		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 4222}},
-			Selector: map[string]string{"app.kubernetes.io/name": "nats", backend.PodInstanceLabel: backend.DefaultPrefix},
-		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	node, err := url.Parse(o.Config().Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.nats = net.JoinHostPort(node.Hostname(), fmt.Sprint(service.Spec.Ports[0].NodePort))
+	o.nats = o.fromOutside(t, "nats-from-outside", "nats", 4222)
 	poll.Until(t, 30*time.Second, "NATS can be reached from outside", func(ctx context.Context) error {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", o.nats)
 		if err != nil {

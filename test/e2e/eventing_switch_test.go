@@ -5,7 +5,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/prober"
@@ -47,6 +50,8 @@ type load struct {
 	// subscriptions have one type each. An event is sent in each interval, to one after the other.
 	subscriptions int
 	interval      time.Duration
+	// direct sends events to a port of the node, and not through the API server.
+	direct bool
 }
 
 // full is the load of the tests that count events.
@@ -96,16 +101,39 @@ func switchingCluster(t *testing.T, of load) *switching {
 	}
 	client.Timeout = 45 * time.Second // the mesh answers when the sink has
 	service := s.Config().Host + "/api/v1/namespaces/" + eventingNamespace + "/services/http:eventing-publisher-proxy:80/proxy/commerce/v1/events"
+	if of.direct {
+		service = "http://" + s.fromOutside(t, "publisher-from-outside", "publisher-proxy", 8080) + "/commerce/v1/events"
+	}
 	var targets []prober.Target
 	for i := range s.subscriptions {
 		targets = append(targets, prober.Target{Application: "commerce", EventType: fmt.Sprintf("order.type%02d", i), URL: service})
 	}
 	s.prober = prober.New(targets, prober.Options{Client: client, Interval: of.interval, MaxPending: 100})
-	url := s.serveHere(t, s.sink())
+	sink := s.serveHere(t, s.sink())
 	s.namespaces(t, "shop")
-	s.relay(t, "shop", "sinks", 8080, url)
+	s.relay(t, "shop", "sinks", 8080, sink)
 	s.rolledOut(t, "shop", "sinks")
 	return s
+}
+
+// fromOutside makes a Service for the pods of a component, and returns its address on the node.
+func (s *switching) fromOutside(t *testing.T, name, component string, port int32) string {
+	t.Helper()
+	service, err := s.client.CoreV1().Services(eventingNamespace).Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: port}},
+			Selector: map[string]string{"app.kubernetes.io/name": component, backend.PodInstanceLabel: backend.DefaultPrefix},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := url.Parse(s.Config().Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort(node.Hostname(), fmt.Sprint(service.Spec.Ports[0].NodePort))
 }
 
 // begin installs the version whose manifest was built last, and begins to send events.
