@@ -103,6 +103,7 @@ var owners = map[string]string{
 	"test/e2e/eventing_switch_soak_test.go":    eventingProduct,
 	"test/e2e/eventing_switch_test.go":         eventingProduct,
 	"test/e2e/eventing_test.go":                eventingProduct,
+	"test/e2e/eventing_triggers_soak_test.go":  eventingProduct,
 	"test/e2e/eventing_upgrade_soak_test.go":   eventingProduct,
 	"test/e2e/eventservice_test.go":            migrationProduct,
 	"test/e2e/harness_test.go":                 migrationProduct,

@@ -120,13 +120,16 @@ func TestFollows(t *testing.T) {
 		state  backend.ControllerState
 		want   bool
 	}{
-		{"as it is", backend.ControllerState{Epoch: "e2", ObservedServing: backend.Set{operatorv1alpha1.EventMesh, operatorv1alpha1.NATS}, Leader: "pod", At: at}, true},
+		{"as it is", backend.ControllerState{Epoch: "e2", ObservedServing: backend.Set{operatorv1alpha1.EventMesh, operatorv1alpha1.NATS}, Leader: "pod", MeshRefuses: "a Trigger is gone", At: at}, true},
 		{"the same set of an earlier time", backend.ControllerState{Epoch: "e1", ObservedServing: b.Serving, Leader: "pod", At: at}, false},
 		{"another set", backend.ControllerState{Epoch: "e2", ObservedServing: backend.Set{operatorv1alpha1.NATS}, Leader: "pod", At: at}, false},
 	} {
 		read, err := backend.ParseControllerState(tc.state.Data())
 		if err != nil {
 			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tc.state.Data(), read.Data()); diff != "" {
+			t.Errorf("%s (-written +read):\n%s", tc.reason, diff)
 		}
 		if got := read.Follows(b); got != tc.want {
 			t.Errorf("%s: %v", tc.reason, got)

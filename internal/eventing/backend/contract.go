@@ -88,6 +88,7 @@ const (
 
 	keyObserved    = "observedServing"
 	keyReady       = "ready"
+	keyRefuses     = "meshRefuses"
 	keyLeader      = "leader"
 	keyCertificate = "apiCertificate"
 	keyAt          = "at"
@@ -163,7 +164,10 @@ type ControllerState struct {
 	// Ready says that in this epoch all Subscriptions up to a version are ready on a backend, but
 	// for those that are invalid. The status of each may not say so yet.
 	Ready Versions
-	At    time.Time
+	// MeshRefuses is why the mesh refuses each event although its Broker is ready; "" if it does
+	// not.
+	MeshRefuses string
+	At          time.Time
 }
 
 // Versions are resource versions of Subscriptions, by backend.
@@ -205,12 +209,15 @@ func (s ControllerState) Data() map[string]string {
 	if len(s.Ready) > 0 {
 		data[keyReady] = s.Ready.String()
 	}
+	if s.MeshRefuses != "" {
+		data[keyRefuses] = s.MeshRefuses
+	}
 	return data
 }
 
 // ParseControllerState reads the data of the ConfigMap.
 func ParseControllerState(data map[string]string) (ControllerState, error) {
-	s := ControllerState{Epoch: data[keyEpoch], Leader: data[keyLeader], APICertificate: data[keyCertificate]}
+	s := ControllerState{Epoch: data[keyEpoch], Leader: data[keyLeader], APICertificate: data[keyCertificate], MeshRefuses: data[keyRefuses]}
 	var err error
 	if s.ObservedServing, err = ParseSet(data[keyObserved]); err != nil {
 		return ControllerState{}, fmt.Errorf("%s: %w", keyObserved, err)

@@ -47,6 +47,8 @@ type state struct {
 	// is why that could not be found out.
 	meshWaits  string
 	meshFailed error
+	// meshRefuses is why the mesh refuses each event, "" if it does not.
+	meshRefuses mesh.Refuses
 	// round is that of the readiness of Subscriptions.
 	round int
 }
@@ -178,13 +180,14 @@ func (c *Controller) report(ctx context.Context, s *state) error {
 	of := s.backends
 	ready, unread := c.ready.Tell(ctx, s.round) // what is followed is said nevertheless
 	key := types.NamespacedName{Namespace: c.options.Namespace, Name: c.options.Names.ControllerState()}
-	want := backend.ControllerState{Epoch: of.Epoch, ObservedServing: of.Serving, Leader: c.options.Pod, APICertificate: c.identity.Pin, Ready: ready, At: time.Now()}
+	want := backend.ControllerState{Epoch: of.Epoch, ObservedServing: of.Serving, Leader: c.options.Pod, APICertificate: c.identity.Pin, Ready: ready, MeshRefuses: string(s.meshRefuses), At: time.Now()}
 	var config corev1.ConfigMap
 	err := c.live.Get(ctx, key, &config)
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("ConfigMap %s does not exist yet: the operator creates it", key)
 	}
-	if is, bad := backend.ParseControllerState(config.Data); err == nil && (bad != nil || !is.Follows(of) || is.Leader != want.Leader || is.APICertificate != want.APICertificate || !maps.Equal(is.Ready, want.Ready)) {
+	if is, bad := backend.ParseControllerState(config.Data); err == nil && (bad != nil || !is.Follows(of) || is.Leader != want.Leader || is.APICertificate != want.APICertificate || is.MeshRefuses != want.MeshRefuses ||
+		!maps.Equal(is.Ready, want.Ready)) {
 		config.Data = want.Data()
 		// With the version that was read: a former leader that wakes up does not overwrite what the
 		// present one says.

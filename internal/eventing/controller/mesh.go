@@ -158,6 +158,8 @@ func (c *Controller) findBroker(ctx context.Context, s *state) error {
 		s.meshWaits = ""
 	case errors.As(err, &notReady):
 		s.meshWaits = string(notReady)
+	case errors.As(err, &s.meshRefuses):
+		s.meshWaits = string(s.meshRefuses)
 	case before.known && before.broker == s.broker && before.meshWaits == "":
 		return err // what was said is true until more is known
 	default:

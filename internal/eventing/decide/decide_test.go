@@ -40,6 +40,8 @@ type scene struct {
 	slow bool
 	// allReady is what the controller says of all Subscriptions at once.
 	allReady backend.Versions
+	// refuses is what the controller says of a mesh that refuses each event.
+	refuses string
 	// silent: the controller does nothing.
 	silent bool
 	// created counts objects and streams, so that each one has a UID or a time of its own.
@@ -226,7 +228,7 @@ func (s *scene) controller() {
 	case s.w.Ours[Key{"Broker", "eventing"}] == nil:
 		s.w.Triggers = nil
 	}
-	follows := backend.ControllerState{Epoch: b.Epoch, ObservedServing: b.Serving, Leader: "pod", Ready: s.allReady, At: s.w.Now}
+	follows := backend.ControllerState{Epoch: b.Epoch, ObservedServing: b.Serving, Leader: "pod", Ready: s.allReady, MeshRefuses: s.refuses, At: s.w.Now}
 	if err := unstructured.SetNestedStringMap(state.Object, follows.Data(), "data"); err != nil {
 		s.t.Fatal(err)
 	}

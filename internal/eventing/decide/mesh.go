@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -92,6 +93,10 @@ func (mesh) warnings(w *World) []Action {
 }
 
 func (mesh) report(t *turn) {
+	if refuses(t.Rules, t.w) != "" {
+		t.down(downLimit)
+		return
+	}
 	t.o.Condition(operatorv1alpha1.ConditionBackendAvailable, true, operatorv1alpha1.ReasonMeshAvailable, "")
 	meta.RemoveStatusCondition(&t.o.Conditions, operatorv1alpha1.ConditionStreamSize)
 }
@@ -109,7 +114,17 @@ func (mesh) address(t *turn, b *backend.Backends) {
 
 func (mesh) problem(d *Rules, w *World) string {
 	_, problem := dependency.BrokerURL(w.Object("Broker", d.Names.Broker()))
-	return problem
+	return cmp.Or(problem, refuses(d, w))
+}
+
+// refuses is why the mesh takes no event although Knative says that the Broker is ready.
+func refuses(d *Rules, w *World) string {
+	contract, _ := backend.ParseBackends(contractData(w.Object("ConfigMap", d.Names.Backends())))
+	state, _ := backend.ParseControllerState(contractData(w.Object("ConfigMap", d.Names.ControllerState())))
+	if !state.Follows(contract) {
+		return ""
+	}
+	return state.MeshRefuses
 }
 
 func (m mesh) exists(d *Rules, w *World) bool {

@@ -104,6 +104,39 @@ func TestSwitchToTheMeshAndBack(t *testing.T) {
 	}
 }
 
+// TestMeshThatRefuses: Knative says that the Broker is ready, and the controller that it refuses
+// each event. That is an error after a minute, and the backend can be switched.
+func TestMeshThatRefuses(t *testing.T) {
+	s := installed(t)
+	s.w.NATS.Quiet = true
+	s.want(operatorv1alpha1.EventMesh)
+	s.play()
+	is := func(state operatorv1alpha1.State, reason, message string) {
+		t.Helper()
+		s.controller()
+		_, last := s.play()
+		c := meta.FindStatusCondition(last.Conditions, operatorv1alpha1.ConditionBackendAvailable)
+		if last.State != state || c.Reason != reason || c.Message != message {
+			t.Errorf("%s, %+v", last.State, c)
+		}
+		s.w.Eventing.Status.Conditions = last.Conditions
+	}
+	is(operatorv1alpha1.StateReady, operatorv1alpha1.ReasonMeshAvailable, "")
+	s.refuses = "a Trigger is gone"
+	is(operatorv1alpha1.StateProcessing, operatorv1alpha1.ReasonMeshUnavailable, s.refuses)
+	s.w.Now = s.w.Now.Add(downLimit + time.Second)
+	is(operatorv1alpha1.StateError, operatorv1alpha1.ReasonMeshUnavailable, s.refuses)
+	s.refuses = ""
+	is(operatorv1alpha1.StateReady, operatorv1alpha1.ReasonMeshAvailable, "")
+	s.refuses = "a Trigger is gone"
+	s.want(operatorv1alpha1.NATS)
+	s.play()
+	s.ready()
+	if _, last := s.play(); last.State != operatorv1alpha1.StateReady || last.Active != operatorv1alpha1.NATS {
+		t.Errorf("%s on %s", last.State, last.Active)
+	}
+}
+
 // TestWhatTheControllerMounts: the Secrets that the controller has as volumes are there with both
 // backends. They keep nothing of NATS.
 func TestWhatTheControllerMounts(t *testing.T) {

@@ -39,8 +39,8 @@ func (t *Trigger) channel(ctx context.Context) *k8sutil.Collection {
 	return nil
 }
 
-// refuses tells whether the Channel still has a subscriber of a Trigger that is gone, as a
-// NotReady. Each event is then posted to a filter that knows no such Trigger, and each publisher
+// refuses tells whether the Channel still has a subscriber of a Trigger that is gone, as
+// Refuses. Each event is then posted to a filter that knows no such Trigger, and each publisher
 // gets a failure. Knative removes such a subscriber at once. But when several Triggers are deleted
 // at a time, it writes the list of subscribers as it was before another one was removed, and nobody
 // looks at it again. It lets nobody else change the list:
@@ -53,7 +53,7 @@ func (t *Trigger) refuses(ctx context.Context, known, channel *k8sutil.Collectio
 	if wait := t.noteLeft(len(left) > 0); len(left) == 0 || wait > 0 {
 		return nil
 	}
-	return NotReady(fmt.Sprintf("Channel %s/%s has a subscriber for Trigger %s, which is deleted: Knative refuses each event because of it, and only a new Broker helps. Next: set spec.backend.type of the Eventing to NATS, wait until it is Ready, and set it back",
+	return Refuses(fmt.Sprintf("Channel %s/%s has a subscriber for Trigger %s, which is deleted: Knative refuses each event because of it, and only a new Broker helps. Next: set spec.backend.type of the Eventing to NATS, wait until it is Ready, and set it back",
 		t.namespace, t.names.BrokerChannel(), left[0]))
 }
 

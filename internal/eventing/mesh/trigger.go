@@ -40,6 +40,12 @@ type NotReady string
 // Error implements error.
 func (n NotReady) Error() string { return string(n) }
 
+// Refuses says why the mesh refuses each event, although Knative says that all of it is ready.
+type Refuses string
+
+// Error implements error.
+func (r Refuses) Error() string { return string(r) }
+
 // Trigger is that of one installation. Its methods can be called at the same time.
 type Trigger struct {
 	triggers, brokers dynamic.ResourceInterface
@@ -171,7 +177,7 @@ func (t *Trigger) BrokerUID(ctx context.Context, name string) (types.UID, error)
 // Ensure returns nil if a Trigger leads all events of a Broker to the controller: Knative says that
 // it is ready, and a probe has come through it. NotReady says what it waits for. Then the one that
 // it replaces is deleted: one that somebody has edited, or that of a former Broker. Until then,
-// that one may be what events come through.
+// that one may be what events come through. Refuses if the mesh takes no event.
 //
 // Those of an earlier version, one for each type of a Subscription, stay as long as the Broker
 // does: Knative refuses all events after several Triggers of one Broker were deleted.

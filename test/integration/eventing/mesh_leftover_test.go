@@ -96,7 +96,13 @@ func TestSubscribersThatKnativeLeaves(t *testing.T) {
 			}
 			return "no condition says so"
 		})
+		if state := r.followed(t, "pod-1"); !strings.Contains(state.MeshRefuses, "has a subscriber for Trigger "+name) {
+			t.Errorf("the operator is told %q", state.MeshRefuses)
+		}
 		r.fan(fine...)
 		r.await("orders", "ready without it", onMesh(epoch, true))
+		if state := r.followed(t, "pod-1"); state.MeshRefuses != "" {
+			t.Errorf("the operator is still told %q", state.MeshRefuses)
+		}
 	}
 }

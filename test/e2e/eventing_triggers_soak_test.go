@@ -1,0 +1,64 @@
+//go:build e2e && soak
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/test/poll"
+)
+
+// TestSoakDeletedTriggers: somebody has Triggers of their own at the Broker, and deletes all of
+// them at once. Knative then refuses each event. The Eventing says so, and what it says helps.
+func TestSoakDeletedTriggers(t *testing.T) {
+	s := startSwitching(t, light)
+	s.moreVolumes(t, 2)
+	s.to(t, "EventMesh")
+	var all strings.Builder
+	for i := range 20 {
+		fmt.Fprintf(&all, "---\napiVersion: eventing.knative.dev/v1\nkind: Trigger\nmetadata: {name: theirs-%02d, namespace: %s, labels: {theirs: 'true'}}\n"+
+			"spec: {broker: eventing, filter: {attributes: {type: nothing}}, subscriber: {uri: 'http://sinks.shop.svc.cluster.local:8080/theirs'}}\n", i, eventingNamespace)
+	}
+	s.do(t, all.String(), "apply", "-f", "-")
+	s.do(t, "", "-n", eventingNamespace, "wait", "--for=condition=Ready", "--timeout=3m", "triggers.eventing.knative.dev", "-l", "theirs=true")
+	s.accepted(t, 200)
+	s.prober.Step("their Triggers are deleted")
+	s.do(t, "", "-n", eventingNamespace, "delete", "triggers.eventing.knative.dev", "-l", "theirs=true")
+	message := ""
+	if err := poll.For(t.Context(), 2*time.Minute, "the Eventing says that the mesh refuses", func(ctx context.Context) error {
+		is, err := s.dynamic.Resource(eventings).Namespace(s.namespace).Get(ctx, s.name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		conditions, _, _ := unstructured.NestedSlice(is.Object, "status", "conditions")
+		for _, c := range conditions {
+			c, _ := c.(map[string]any)
+			if c["type"] == "BackendAvailable" && c["status"] == "False" {
+				message, _ = c["message"].(string)
+				return nil
+			}
+		}
+		return errors.New("it does not")
+	}); err != nil {
+		before := s.prober.Report().Accepted
+		s.accepted(t, 200)
+		t.Skipf("Knative has removed all subscribers this time: %d events were accepted after %d", s.prober.Report().Accepted-before, before)
+	}
+	t.Log(message)
+	if !strings.Contains(message, "has a subscriber for Trigger theirs-") {
+		t.Errorf("the Eventing says %q", message)
+	}
+	for _, to := range []string{"NATS", "EventMesh"} {
+		s.to(t, to)
+		s.accepted(t, 200)
+	}
+	s.nothingLost(t)
+}
