@@ -62,3 +62,18 @@ func TestSoakDeletedTriggers(t *testing.T) {
 	}
 	s.nothingLost(t)
 }
+
+// TestSoakEditedBroker: somebody edits the delivery of the Broker, and the operator writes it back,
+// while an event is sent each 10 ms. Knative makes the Subscription of each Trigger that has no
+// delivery of its own anew, and a Channel without subscribers answers with success.
+func TestSoakEditedBroker(t *testing.T) {
+	s := startSwitching(t, full)
+	s.to(t, "EventMesh")
+	s.accepted(t, 500)
+	for retries := range 6 {
+		s.prober.Step(fmt.Sprintf("edit %d", retries+1))
+		s.do(t, "", "-n", eventingNamespace, "patch", "brokers.eventing.knative.dev", "eventing", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"delivery":{"retry":%d}}}`, 3+retries))
+		s.accepted(t, 500)
+	}
+	s.nothingLost(t)
+}
