@@ -35,7 +35,7 @@ const (
 	// after the last try, once.
 	MeshLetterTimeout = 3 * time.Second
 	// MeshWait is how long Knative waits for the answer of the controller before it asks again,
-	// MeshRetries times: delivery.timeout and delivery.retry of the Broker.
+	// MeshRetries times: delivery.timeout and delivery.retry of Trigger and Broker.
 	MeshWait    = MeshAnswer + MeshLetterTimeout + time.Second
 	MeshRetries = 2
 	// MeshTimeout is how long the mesh has for an event that it was sent: all tries, the pauses

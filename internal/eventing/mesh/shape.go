@@ -1,9 +1,12 @@
 package mesh
 
 import (
+	"fmt"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,11 +40,15 @@ type Broker struct {
 	URL string
 }
 
-// wanted is the Trigger for a Broker. It has no filter: it takes all events.
+// wanted is the Trigger for a Broker. It has no filter: it takes all events. Its delivery is its
+// own, and never changed: for another one Knative makes its Subscription anew, and a Channel
+// without subscribers answers with success and drops the event.
 func (t *Trigger) wanted(b Broker, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": triggers.GroupVersion().String(), "kind": knative.Trigger.Kind,
-		"spec": map[string]any{"broker": b.Name, "subscriber": map[string]any{
+		"spec": map[string]any{"broker": b.Name, "delivery": map[string]any{
+			"retry": int64(backend.MeshRetries), "backoffPolicy": "exponential", "backoffDelay": "PT0.2S", "timeout": fmt.Sprintf("PT%dS", backend.MeshWait/time.Second),
+		}, "subscriber": map[string]any{
 			"ref": map[string]any{"apiVersion": "v1", "kind": "Service", "namespace": t.namespace, "name": t.names.Controller()},
 			// A probe that came through an earlier one says nothing about this one.
 			"uri": triggerQuery + uuid.NewString(),
@@ -82,8 +89,13 @@ func differs(is, want *unstructured.Unstructured) bool {
 			return true
 		}
 	}
-	return creationOf(is) == "" || filtered(is) || text(is, "spec", "delivery", "deadLetterSink", "uri") != "" ||
+	return creationOf(is) == "" || filtered(is) || !equality.Semantic.DeepEqual(delivery(is), delivery(want)) ||
 		is.GetAnnotations()[brokerAnnotation] != want.GetAnnotations()[brokerAnnotation]
+}
+
+func delivery(trigger *unstructured.Unstructured) map[string]any {
+	m, _, _ := unstructured.NestedMap(trigger.Object, "spec", "delivery")
+	return m
 }
 
 // filtered tells whether a Trigger does not take all events.

@@ -249,8 +249,9 @@ func TestTrigger(t *testing.T) {
 	r.subscribe("orders", "order.created.v1", "")
 	first := r.awaitTrigger()
 	wantSpec := map[string]any{
-		"broker": "eventing",
-		"filter": map[string]any{}, // Knative's default: all events
+		"broker":   "eventing",
+		"delivery": map[string]any{"retry": int64(2), "backoffPolicy": "exponential", "backoffDelay": "PT0.2S", "timeout": "PT15S"},
+		"filter":   map[string]any{}, // Knative's default: all events
 		"subscriber": map[string]any{
 			"ref": map[string]any{"apiVersion": "v1", "kind": "Service", "namespace": r.control, "name": "eventing-controller"},
 			"uri": "/events?trigger",
