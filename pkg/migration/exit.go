@@ -22,6 +22,23 @@ const (
 	ExitSignal = 128
 )
 
+// Result is how a command ended.
+type Result string
+
+const (
+	Succeeded      Result = "succeeded"
+	NothingToDo    Result = "nothing-to-do"
+	DeferredResult Result = "deferred"
+	FailedResult   Result = "failed"
+	RolledBack     Result = "rolled-back"
+	PartlyRestored Result = "partly-restored"
+	Refused        Result = "refused"
+	Locked         Result = "locked"
+	TimedOut       Result = "timed-out"
+	Interrupted    Result = "interrupted"
+	Planned        Result = "planned"
+)
+
 // ExitCode is what an exit code means.
 type ExitCode struct {
 	Code int

@@ -5,23 +5,6 @@ import (
 	"unique"
 )
 
-// Result is how a command ended.
-type Result string
-
-const (
-	Succeeded      Result = "succeeded"
-	NothingToDo    Result = "nothing-to-do"
-	DeferredResult Result = "deferred"
-	FailedResult   Result = "failed"
-	RolledBack     Result = "rolled-back"
-	PartlyRestored Result = "partly-restored"
-	Refused        Result = "refused"
-	Locked         Result = "locked"
-	TimedOut       Result = "timed-out"
-	Interrupted    Result = "interrupted"
-	Planned        Result = "planned"
-)
-
 // Requests counts the API requests of a process. Reads are GETs (get, list,
 // watch, discovery) and access reviews, which change nothing.
 type Requests struct {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
+var update = flag.Bool("update", false, "write the help that the test got into testdata")
+
 func call(args ...string) (code int, stdout, stderr string) {
 	var out, err bytes.Buffer
 	code = Run(commandtest.New(), IO{Args: args, Env: func(string) string { return "" }, Stdout: &out, Stderr: &err})
@@ -23,11 +26,17 @@ func call(args ...string) (code int, stdout, stderr string) {
 
 // TestHelp: people and pages quote the help of the jobs, so that no word of it changes by chance.
 func TestHelp(t *testing.T) {
-	want, err := os.ReadFile(filepath.Join("testdata", "help.golden"))
+	code, stdout, _ := call("--help")
+	path := filepath.Join("testdata", "help.golden")
+	if *update {
+		if err := os.WriteFile(path, []byte(stdout), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, stdout, _ := call("--help")
 	if diff := cmp.Diff(string(want), stdout); diff != "" || code != 0 {
 		t.Errorf("exit code %d (-want +got):\n%s", code, diff)
 	}
