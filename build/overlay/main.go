@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/build/digests"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 )
 
 // hooks is the chart that becomes a sub-chart.
@@ -150,11 +151,8 @@ func addNamespace(o options) error {
 	if err := write(filepath.Join(o.chart, "templates", namespaceFile), raw); err != nil {
 		return err
 	}
-	return addBlock(filepath.Join(o.chart, "values.yaml"), fmt.Sprintf("%s:\n  stateNamespace: %s\n", hooks, stateNamespace))
+	return addBlock(filepath.Join(o.chart, "values.yaml"), fmt.Sprintf("%s:\n  stateNamespace: %s\n", hooks, kyma.StateNamespace))
 }
-
-// stateNamespace is the default of the jobs.
-const stateNamespace = "eventmesh-migration"
 
 // addHooks makes the hooks a sub-chart.
 func addHooks(o options, component, image string) error {

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -63,7 +64,7 @@ type options struct {
 func defaultOptions(program *Program) options {
 	return options{
 		place:           frame.Place{QPS: -1, Burst: -1},
-		stateNamespace:  program.Names.Program,
+		stateNamespace:  cmp.Or(program.StateNamespace, program.Names.Program),
 		timeout:         15 * time.Minute,
 		rollbackTimeout: 5 * time.Minute,
 		lockWait:        lockWaitFromLease,

@@ -10,6 +10,8 @@ import (
 type Program struct {
 	// Names are those of what jobs keep and mark in a cluster.
 	Names migration.Names
+	// StateNamespace is the default of --state-namespace; "" is Names.Program.
+	StateNamespace string
 	// Version of the program.
 	Version string
 	// Project ends the user agent, by which the audit log of the API server knows the programs of

@@ -224,7 +224,7 @@ func (b *bench) job(ctx context.Context, n int) (float64, error) {
 	cfg := b.cluster.Config()
 	cfg.UserAgent = "job"
 	began := time.Now()
-	engine, err := engine.New(cfg, engine.Options{Names: cli.Names, Identity: "bench"})
+	engine, err := engine.New(cfg, engine.Options{Names: cli.Names, StateNamespace: kyma.StateNamespace, Identity: "bench"})
 	if err != nil {
 		return 0, err
 	}

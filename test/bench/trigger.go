@@ -308,7 +308,7 @@ func (s *subscriptions) job(ctx context.Context) (float64, error) {
 	cfg := s.cluster.Config()
 	cfg.UserAgent = "job"
 	began := time.Now()
-	engine, err := engine.New(cfg, engine.Options{Names: cli.Names, Identity: "bench"})
+	engine, err := engine.New(cfg, engine.Options{Names: cli.Names, StateNamespace: kyma.StateNamespace, Identity: "bench"})
 	if err != nil {
 		return 0, err
 	}

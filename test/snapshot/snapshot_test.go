@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 )
 
 func objects(t *testing.T, raw ...string) []*unstructured.Unstructured {
@@ -96,12 +98,12 @@ func TestEqual(t *testing.T) {
 		"OwnState": {
 			reason: "The migration's own objects are no change of the cluster.",
 			after: []string{
-				`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"namespace":"eventmesh-migration","name":"eventmesh-migration"}}`,
-				`{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"eventmesh-migration","name":"eventmesh-migration-job-run-0000"}}`,
-				`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"eventmesh-migration","name":"eventmesh-migration-job"}}`,
-				`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"eventmesh-migration"}}`,
-				`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"namespace":"eventmesh-migration","name":"default"}}`,
-				`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"eventmesh-migration","name":"kube-root-ca.crt"}}`,
+				`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"namespace":"` + kyma.StateNamespace + `","name":"eventmesh-migration"}}`,
+				`{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"` + kyma.StateNamespace + `","name":"eventmesh-migration-job-run-0000"}}`,
+				`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"` + kyma.StateNamespace + `","name":"eventmesh-migration-job"}}`,
+				`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + kyma.StateNamespace + `"}}`,
+				`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"namespace":"` + kyma.StateNamespace + `","name":"default"}}`,
+				`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"` + kyma.StateNamespace + `","name":"kube-root-ca.crt"}}`,
 			},
 			equal: true,
 		},
@@ -121,7 +123,7 @@ func TestEqual(t *testing.T) {
 		},
 		"ForeignOfSimilarName": {
 			reason: "Only Lease, Secrets and ConfigMaps are state.",
-			after:  []string{`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"namespace":"eventmesh-migration","name":"eventmesh-migration"}}`},
+			after:  []string{`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"namespace":"` + kyma.StateNamespace + `","name":"eventmesh-migration"}}`},
 		},
 		"Heartbeats": {
 			reason: "Control planes renew their Leases all the time.",

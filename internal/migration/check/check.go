@@ -229,7 +229,7 @@ func (s Subject) runs(ctx context.Context, r *Result) error {
 
 func (r *Result) runsOf(kept *engine.State, stateNamespace string, now time.Time) {
 	if kept.Lock.Live(now) {
-		r.find("run-running", migration.Error, "Lease "+stateNamespace+"/"+kyma.StateNamespace, "another run works now: "+kept.Lock.String(),
+		r.find("run-running", migration.Error, "Lease "+stateNamespace+"/"+kyma.Program, "another run works now: "+kept.Lock.String(),
 			"eventmesh-migrate status", "Wait until it ends. Then check again. To see how far it is:")
 		return
 	}

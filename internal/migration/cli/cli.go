@@ -15,18 +15,19 @@ import (
 
 // Names are those of what the jobs keep and mark in a cluster. Earlier versions have them, so that
 // their runs are known.
-var Names = migration.Names{Program: kyma.StateNamespace, Domain: kyma.Domain}
+var Names = migration.Names{Program: kyma.Program, Domain: kyma.Domain}
 
 // Program is what the jobs, and the program for all of them, say of themselves.
 func Program() *command.Program {
 	return &command.Program{
-		Names:   Names,
-		Version: version.String(),
-		Project: "eventmesh-migration",
-		Tool:    "eventmesh-migrate",
-		Charts:  true,
-		LeftOut: "the system namespaces",
-		Kept:    "carry live events",
+		Names:          Names,
+		StateNamespace: kyma.StateNamespace,
+		Version:        version.String(),
+		Project:        "eventmesh-migration",
+		Tool:           "eventmesh-migrate",
+		Charts:         true,
+		LeftOut:        "the system namespaces",
+		Kept:           "carry live events",
 		Next: func(r *migration.Report, c present.Caller) []present.Step {
 			return nextstep.After(nextstep.OfJob(r, c))
 		},

@@ -45,8 +45,10 @@ func LeftOut(more func(namespace string) bool) func(namespace string) bool {
 
 // What the jobs keep and mark in a cluster is called so.
 const (
-	// StateNamespace holds what the jobs keep, and nothing else. Its name is that of the program,
-	// of the Lease too.
+	// Program is the name of the Lease, and begins those of journals and reports. A later version
+	// finds the state of an earlier one by it.
+	Program = "eventmesh-migration"
+	// StateNamespace holds the Lease, the journals and the reports, and nothing else.
 	StateNamespace = "eventmesh-migration"
 	// Domain begins labels and annotations.
 	Domain = "eventmesh-migration.kyma-project.io"

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/jobs/eventservice"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/node"
@@ -27,8 +28,9 @@ import (
 func verify(t *testing.T, limit time.Duration, smoke bool) *migration.Report {
 	t.Helper()
 	e, err := engine.New(cluster.Config(), engine.Options{
-		Names:    cli.Names,
-		Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()), Timeout: 2 * time.Minute, Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
+		Names:          cli.Names,
+		StateNamespace: kyma.StateNamespace,
+		Identity:       fmt.Sprintf("test-%d", time.Now().UnixNano()), Timeout: 2 * time.Minute, Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
@@ -186,7 +187,7 @@ func TestRestorable(t *testing.T) {
 	l := newLeftovers(t)
 	ctx := t.Context()
 	l.reset(ctx, t)
-	e, err := engine.New(cluster.Config(), engine.Options{Names: cli.Names, Identity: t.Name()})
+	e, err := engine.New(cluster.Config(), engine.Options{Names: cli.Names, StateNamespace: kyma.StateNamespace, Identity: t.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}

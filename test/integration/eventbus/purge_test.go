@@ -22,6 +22,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/jobs/purge"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
@@ -122,8 +123,9 @@ func (l *leftovers) run(t *testing.T, command string, flags ...string) *migratio
 func (l *leftovers) runAt(t *testing.T, cfg *rest.Config, command string, flags ...string) *migration.Report {
 	t.Helper()
 	e, err := engine.New(cfg, engine.Options{
-		Names:    cli.Names,
-		Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()), LeaseDuration: time.Second,
+		Names:          cli.Names,
+		StateNamespace: kyma.StateNamespace,
+		Identity:       fmt.Sprintf("test-%d", time.Now().UnixNano()), LeaseDuration: time.Second,
 		Timeout: time.Minute, Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
 	})
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/jobs/scaledown"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
@@ -158,8 +159,9 @@ func (b *eventBus) run(t *testing.T, command string, change func(*engine.Options
 func (b *eventBus) runThrough(t *testing.T, config *rest.Config, command string, change func(*engine.Options), flags ...string) *migration.Report {
 	t.Helper()
 	o := engine.Options{
-		Names:    cli.Names,
-		Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()), LeaseDuration: time.Second,
+		Names:          cli.Names,
+		StateNamespace: kyma.StateNamespace,
+		Identity:       fmt.Sprintf("test-%d", time.Now().UnixNano()), LeaseDuration: time.Second,
 		Timeout: time.Minute, Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
 	}
 	if change != nil {

@@ -201,8 +201,9 @@ func forget(t testing.TB) {
 func options(t *testing.T) engine.Options {
 	t.Helper()
 	return engine.Options{
-		Names:    cli.Names,
-		Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()), LeaseDuration: time.Second, Timeout: time.Minute,
+		Names:          cli.Names,
+		StateNamespace: kyma.StateNamespace,
+		Identity:       fmt.Sprintf("test-%d", time.Now().UnixNano()), LeaseDuration: time.Second, Timeout: time.Minute,
 		Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
 	}
 }

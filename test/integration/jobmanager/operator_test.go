@@ -224,12 +224,12 @@ func TestKubectl(t *testing.T) {
 func TestStatus(t *testing.T) {
 	forget(t)
 	t.Cleanup(func() { forget(t) })
-	put(t, "Secret", object(t, `{apiVersion: v1, kind: Secret, metadata: {namespace: eventmesh-migration, name: eventmesh-migration-trigger-sync-r1-0000,
+	put(t, "Secret", object(t, `{apiVersion: v1, kind: Secret, metadata: {namespace: `+kyma.StateNamespace+`, name: eventmesh-migration-trigger-sync-r1-0000,
   labels: {eventmesh-migration.kyma-project.io/job: trigger-sync, eventmesh-migration.kyma-project.io/run: r1, eventmesh-migration.kyma-project.io/phase: rollback}},
   stringData: {run: '{"format":1,"job":"trigger-sync","run":"r1","version":"v9","startedAt":"2020-04-01T22:15:00Z"}'}}`))
-	put(t, "ConfigMap", object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: eventmesh-migration, name: eventmesh-migration-trigger-sync, labels: {eventmesh-migration.kyma-project.io/job: trigger-sync}},
+	put(t, "ConfigMap", object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: `+kyma.StateNamespace+`, name: eventmesh-migration-trigger-sync, labels: {eventmesh-migration.kyma-project.io/job: trigger-sync}},
   data: {report.json: '{"job":"trigger-sync","command":"run","result":"deferred","message":"1 is left","startedAt":"2020-04-01T22:15:00Z","findings":[{"severity":"deferred","object":"Subscription shop/orders","problem":"its Trigger is not ready","hint":"wait"}]}'}}`))
-	put(t, "ConfigMap", object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: eventmesh-migration, name: eventmesh-migration-former-job, labels: {eventmesh-migration.kyma-project.io/job: former-job}},
+	put(t, "ConfigMap", object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: `+kyma.StateNamespace+`, name: eventmesh-migration-former-job, labels: {eventmesh-migration.kyma-project.io/job: former-job}},
   data: {report.json: '{"job":"former-job","command":"run","result":"failed","message":"no room","startedAt":"2020-04-01T22:15:00Z","findings":[{"severity":"error","object":"Thing x","problem":"is odd"}]}'}}`))
 	now := metav1.NewMicroTime(time.Now())
 	if _, err := typed.CoordinationV1().Leases(kyma.StateNamespace).Create(t.Context(), &coordinationv1.Lease{

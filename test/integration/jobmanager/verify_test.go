@@ -274,11 +274,11 @@ func defects() []defect {
 		{"binding-not-ready", nil, status("ServiceBinding", "shop", "commerce", notReady("Binding", "wait")), catalog},
 		{"usage-without-binding", nil, gone("ServiceBinding", "shop", "commerce"), catalog},
 
-		{"run-open", nil, add("Secret", `{apiVersion: v1, kind: Secret, metadata: {namespace: eventmesh-migration, name: eventmesh-migration-trigger-sync-r1-0000,
+		{"run-open", nil, add("Secret", `{apiVersion: v1, kind: Secret, metadata: {namespace: `+kyma.StateNamespace+`, name: eventmesh-migration-trigger-sync-r1-0000,
   labels: {eventmesh-migration.kyma-project.io/job: trigger-sync, eventmesh-migration.kyma-project.io/run: r1, eventmesh-migration.kyma-project.io/phase: forward}},
   stringData: {run: '{"format":1,"job":"trigger-sync","run":"r1","version":"v1"}'}}`), gone("Secret", kyma.StateNamespace, "eventmesh-migration-trigger-sync-r1-0000")},
 		{"run-running", nil, func(t *testing.T, _ *migrated) {
-			put(t, "Secret", object(t, `{apiVersion: v1, kind: Secret, metadata: {namespace: eventmesh-migration, name: eventmesh-migration-trigger-sync-r2-0000,
+			put(t, "Secret", object(t, `{apiVersion: v1, kind: Secret, metadata: {namespace: `+kyma.StateNamespace+`, name: eventmesh-migration-trigger-sync-r2-0000,
   labels: {eventmesh-migration.kyma-project.io/job: trigger-sync, eventmesh-migration.kyma-project.io/run: r2, eventmesh-migration.kyma-project.io/phase: forward}},
   stringData: {run: '{"format":1,"job":"trigger-sync","run":"r2","version":"v1"}'}}`))
 			now := metav1.NewMicroTime(time.Now())
@@ -293,9 +293,9 @@ func defects() []defect {
 			gone("Lease", kyma.StateNamespace, "eventmesh-migration")(t, m)
 			gone("Secret", kyma.StateNamespace, "eventmesh-migration-trigger-sync-r2-0000")(t, m)
 		}},
-		{"run-failed", nil, add("ConfigMap", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: eventmesh-migration, name: eventmesh-migration-trigger-sync, labels: {eventmesh-migration.kyma-project.io/job: trigger-sync}},
+		{"run-failed", nil, add("ConfigMap", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: `+kyma.StateNamespace+`, name: eventmesh-migration-trigger-sync, labels: {eventmesh-migration.kyma-project.io/job: trigger-sync}},
   data: {report.json: '{"job":"trigger-sync","result":"rolled-back","message":"a Broker is not ready"}'}}`), gone("ConfigMap", kyma.StateNamespace, "eventmesh-migration-trigger-sync")},
-		{"run-deferred", nil, add("ConfigMap", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: eventmesh-migration, name: eventmesh-migration-trigger-sync, labels: {eventmesh-migration.kyma-project.io/job: trigger-sync}},
+		{"run-deferred", nil, add("ConfigMap", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: `+kyma.StateNamespace+`, name: eventmesh-migration-trigger-sync, labels: {eventmesh-migration.kyma-project.io/job: trigger-sync}},
   data: {report.json: '{"job":"trigger-sync","result":"deferred","message":"2 are left"}'}}`), gone("ConfigMap", kyma.StateNamespace, "eventmesh-migration-trigger-sync")},
 		{"lock-abandoned", nil, func(t *testing.T, _ *migrated) {
 			long := metav1.NewMicroTime(time.Now().Add(-time.Hour))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/jobs/serviceinstance"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
@@ -50,7 +51,7 @@ func TestRestartTrapIsReal(t *testing.T) {
 			*v = 5 * time.Second // it cannot succeed
 		}
 	}
-	engine, err := engine.New(w.Config(), engine.Options{Names: cli.Names, Identity: t.Name(), Log: zaptest.NewLogger(t)})
+	engine, err := engine.New(w.Config(), engine.Options{Names: cli.Names, StateNamespace: kyma.StateNamespace, Identity: t.Name(), Log: zaptest.NewLogger(t)})
 	w.check(err)
 	report := engine.Run(w.ctx, uncured{job})
 	if report.Result != migration.PartlyRestored {
