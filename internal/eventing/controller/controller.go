@@ -142,41 +142,13 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	config.QPS, config.Burst = requests, burst
 	config.WarningHandler = rest.NoWarnings{} // each write would warn of the finalizer, whose name is Kyma's
 	ctrl.SetLogger(zapr.NewLogger(log))
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, stored.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return err
-		}
-	}
-	grace := backend.ControllerGrace
-	renew, retry := o.Lease*2/3, o.Lease/6
-	lock, err := fence.New(config, o.Namespace, o.Names.ControllerLease(), o.Pod, renew)
+	lock, err := fence.New(config, o.Namespace, o.Names.ControllerLease(), o.Pod, renewal(o.Lease))
 	if err != nil {
 		return fmt.Errorf("cannot create a client for the Lease: %w", err)
 	}
 	anybody := rest.CopyConfig(config)
 	config.Wrap(lock.Guard)
-	mgr, err := manager.New(config, manager.Options{
-		Scheme: scheme,
-		Logger: zapr.NewLogger(log),
-		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
-			ByObject: map[client.Object]cache.ByObject{
-				&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{
-					o.Namespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", o.Names.Backends())},
-				}},
-				&corev1.Service{}: {Transform: onlyName},
-			},
-		},
-		Metrics:                             metricsserver.Options{BindAddress: o.MetricsAddress, HandlerOpts: []func(*promhttp.HandlerOpts){openMetrics}},
-		HealthProbeBindAddress:              o.HealthAddress,
-		LeaderElection:                      true,
-		LeaderElectionID:                    o.Names.ControllerLease(), // for the metric leader_election_master_status alone
-		LeaderElectionResourceLockInterface: lock,
-		LeaderElectionReleaseOnCancel:       true, // Run is the last thing that the process does
-		LeaseDuration:                       &o.Lease, RenewDeadline: &renew, RetryPeriod: &retry,
-		GracefulShutdownTimeout: &grace,
-	})
+	mgr, err := newManager(config, o, lock, log)
 	if err != nil {
 		return fmt.Errorf("cannot connect to the API server: %w", err)
 	}
@@ -257,6 +229,43 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// renewal is how long the leader tries to renew its Lease.
+func renewal(lease time.Duration) time.Duration { return lease * 2 / 3 }
+
+// newManager returns a manager that leads while it holds the lock. It reads the ConfigMap with the
+// backends, and of Services only names.
+func newManager(config *rest.Config, o Options, lock *fence.Fence, log *zap.Logger) (manager.Manager, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, stored.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	grace := backend.ControllerGrace
+	renew, retry := renewal(o.Lease), o.Lease/6
+	return manager.New(config, manager.Options{
+		Scheme: scheme,
+		Logger: zapr.NewLogger(log),
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{
+					o.Namespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", o.Names.Backends())},
+				}},
+				&corev1.Service{}: {Transform: onlyName},
+			},
+		},
+		Metrics:                             metricsserver.Options{BindAddress: o.MetricsAddress, HandlerOpts: []func(*promhttp.HandlerOpts){openMetrics}},
+		HealthProbeBindAddress:              o.HealthAddress,
+		LeaderElection:                      true,
+		LeaderElectionID:                    o.Names.ControllerLease(), // for the metric leader_election_master_status alone
+		LeaderElectionResourceLockInterface: lock,
+		LeaderElectionReleaseOnCancel:       true, // Run is the last thing that the process does
+		LeaseDuration:                       &o.Lease, RenewDeadline: &renew, RetryPeriod: &retry,
+		GracefulShutdownTimeout: &grace,
+	})
 }
 
 func (c *Controller) register(mgr manager.Manager) error {
