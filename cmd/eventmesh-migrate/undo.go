@@ -100,42 +100,7 @@ belongs to both phases, it is one run for each phase.`,
 			if len(args) == 0 {
 				return a.work(c, "undo", *s)
 			}
-			m, err := a.manager(c, nil)
-			if err != nil {
-				return err
-			}
-			var report *migration.Report
-			var failed error
-			code, err := c.Supervise(true, func(ctx context.Context) {
-				report, failed = m.Undo(ctx, args[0])
-			})
-			var broken *jobmanager.JobError
-			switch {
-			case err != nil:
-				a.tell(err)
-				a.code = code
-				return nil
-			case errors.As(failed, &broken):
-				a.tell(failed)
-				a.code = broken.Code
-				return nil
-			case failed != nil:
-				return frame.Usage(failed.Error())
-			}
-			a.code = report.ExitCode()
-			report.Server, report.Context = c.Config.Host, c.Context
-			switch a.output {
-			case formJSON, formYAML:
-				return a.print(report)
-			case formWide:
-				return cli.Program().WriteWide(a.Stdout, report)
-			case formName:
-				return frame.WriteNames(a.Stdout, present.Changed(report))
-			default:
-				text := textOf(a, c)
-				_, err := fmt.Fprint(a.Stdout, painter(c.Color)(cli.Program().Text(report, text.cluster, text.options(nextstep.OfJob(report, text.caller)))))
-				return err
-			}
+			return undoOne(a, c, args[0])
 		},
 	}
 	s = a.selection(cmd)
@@ -143,6 +108,46 @@ belongs to both phases, it is one run for each phase.`,
 	cmd.Flags().BoolVar(&plan, "plan", false, "show what the undo would change, and write nothing.")
 	a.flags(cmd, []string{formText, formWide, formJSON, formYAML, formName}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
 	return cmd
+}
+
+// undoOne undoes the newest run of a job, and prints its report.
+func undoOne(a *app, c *command.Connection, job string) error {
+	m, err := a.manager(c, nil)
+	if err != nil {
+		return err
+	}
+	var report *migration.Report
+	var failed error
+	code, err := c.Supervise(true, func(ctx context.Context) {
+		report, failed = m.Undo(ctx, job)
+	})
+	var broken *jobmanager.JobError
+	switch {
+	case err != nil:
+		a.tell(err)
+		a.code = code
+		return nil
+	case errors.As(failed, &broken):
+		a.tell(failed)
+		a.code = broken.Code
+		return nil
+	case failed != nil:
+		return frame.Usage(failed.Error())
+	}
+	a.code = report.ExitCode()
+	report.Server, report.Context = c.Config.Host, c.Context
+	switch a.output {
+	case formJSON, formYAML:
+		return a.print(report)
+	case formWide:
+		return cli.Program().WriteWide(a.Stdout, report)
+	case formName:
+		return frame.WriteNames(a.Stdout, present.Changed(report))
+	default:
+		text := textOf(a, c)
+		_, err := fmt.Fprint(a.Stdout, painter(c.Color)(cli.Program().Text(report, text.cluster, text.options(nextstep.OfJob(report, text.caller)))))
+		return err
+	}
 }
 
 // undoPlans says what undoing the newest run of each job would do. A job that is named again would
