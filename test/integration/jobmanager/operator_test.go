@@ -251,12 +251,12 @@ func TestStatus(t *testing.T) {
 		t.Errorf("verify finds %q", got)
 	}
 	check := tool(t, "check")
-	check.want(t, migration.ExitFindings, "run-running (Lease eventmesh-migration/eventmesh-migration):", `"laptop_42_x"`, "eventmesh-migrate status\n",
+	check.want(t, migration.ExitFindings, "run-running (Lease "+kyma.StateNamespace+"/eventmesh-migration):", `"laptop_42_x"`, "eventmesh-migrate status\n",
 		"Next: Another run is working. Wait until it ends: ", "Then:\n  eventmesh-migrate check\n")
 	if strings.Contains(check.stdout, "run-open") {
 		t.Errorf("a run that works is not interrupted:\n%s", check.stdout)
 	}
-	tool(t, "check", "-o", "name").want(t, migration.ExitFindings, "lease/eventmesh-migration --namespace=eventmesh-migration\n")
+	tool(t, "check", "-o", "name").want(t, migration.ExitFindings, "lease/eventmesh-migration --namespace="+kyma.StateNamespace+"\n")
 	// The lock is another's: a run that has something to write ends with its code.
 	tool(t, "run", "--job=trigger-sync", "--lock-wait=1s").want(t, migration.ExitLocked, "laptop_42_x")
 

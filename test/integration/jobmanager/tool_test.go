@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
@@ -182,7 +183,9 @@ func TestUndoOfAnOlderBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range record.Secrets {
-		put(t, "Secret", &unstructured.Unstructured{Object: s})
+		u := &unstructured.Unstructured{Object: s}
+		u.SetNamespace(kyma.StateNamespace) // as --state-namespace
+		put(t, "Secret", u)
 	}
 	for _, o := range record.Objects {
 		u := &unstructured.Unstructured{Object: o}
