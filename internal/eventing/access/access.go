@@ -1,5 +1,5 @@
-// Package access finds out who asks a program of eventing, and what that person may do, as the API
-// server does. It has the certificate by which people know the program.
+// Package access authenticates and authorizes the clients of a program of eventing through the API
+// server. It also holds the certificate that identifies the program to its clients.
 package access
 
 import (

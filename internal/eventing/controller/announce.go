@@ -23,8 +23,8 @@ import (
 const (
 	// announceEvery is how often an Event of one reason tells of one Subscription, at most.
 	announceEvery = time.Minute
-	// Of all Subscriptions together, Events are written at most so often in a second, after so many
-	// at once.
+	// For all Subscriptions together, Events are written at most so often in a second, after so
+	// many at once.
 	announcePace, announceBurst = 1, 25
 	// The API server takes a message of at most longestNote bytes; of a sink, a message has at most
 	// longestSink.

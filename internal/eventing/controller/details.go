@@ -18,8 +18,8 @@ const (
 	// answersEvery another answer of its sink.
 	numbersEvery = 30 * time.Second
 	answersEvery = 10 * time.Second
-	// In a round, the details of at most so many Subscriptions are written, together: each write of
-	// a status lets the operator look at everything, and one look is enough for all of a round.
+	// Each round writes the details of at most so many Subscriptions: each write of a status lets
+	// the operator look at everything, and one look is enough for all of a round.
 	roundEvery   = 12 * time.Second
 	mostInARound = 60
 	// waitsLong is from when on an event counts as one that waits. Until then it is on its way:

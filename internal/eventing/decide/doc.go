@@ -1,6 +1,6 @@
-// Package decide has the decisions of the eventing operator: from what was observed follows what to
-// do next, and what the status says.
+// Package decide makes the decisions of the eventing operator: it derives the next actions and the
+// status from the observed state.
 //
-// It has no client and no clock. The operator reads a World, asks Rules what follows from it, does
-// that, and reads again. No step is stored: what was done is seen in the next World.
+// It has no client and no clock. The operator reads a World, passes it to Rules, carries out the
+// result, and reads again. No step is stored: the next World shows what was done.
 package decide

@@ -94,8 +94,8 @@ func (t *turn) serve() bool {
 	if t.addresses(&next); !maps.Equal(next.Data(), t.contract.Data()) {
 		why = "write the address of " + string(t.target)
 	}
-	// What was not served, or is not any more, is not accepted: a Broker that somebody deleted
-	// comes back without Triggers.
+	// A backend that is not served, or not any more, is not accepted: a Broker that somebody
+	// deleted comes back without Triggers.
 	next.Accept = slices.DeleteFunc(slices.Clone(next.Accept), func(b operatorv1alpha1.BackendType) bool { return !t.contract.Serving.Has(b) || !serving.Has(b) })
 	if next.Accept.String() != t.contract.Accept.String() {
 		why = "accept no more events for what is not served"

@@ -1,5 +1,5 @@
-// Package dependency knows which kinds and objects of others eventing needs or can use, and finds
-// out whether they are there.
+// Package dependency defines the foreign kinds and objects that eventing requires or can use, and
+// checks whether they exist.
 package dependency
 
 import (

@@ -1,7 +1,7 @@
-// Package directory has the Subscriptions of a cluster by the events that they want.
+// Package directory indexes the Subscriptions of a cluster by the events that they select.
 //
-// It says up to which resource version of Subscriptions it knows all of them. So who waits for a
-// change to be known compares versions, and not Subscriptions.
+// It reports the resourceVersion up to which it knows all Subscriptions, so that a caller that
+// waits for a change compares versions instead of Subscriptions.
 package directory
 
 import (

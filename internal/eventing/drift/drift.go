@@ -1,5 +1,5 @@
-// Package drift tells whether a live object is still as it was applied. What others have added to
-// it does not count.
+// Package drift detects whether a live object differs from the applied one. It ignores fields that
+// others have added.
 package drift
 
 import (

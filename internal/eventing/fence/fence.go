@@ -1,4 +1,5 @@
-// Package fence keeps a process that was paused from acting when another one may lead by now.
+// Package fence prevents a paused process from writing after another process may have become the
+// leader.
 package fence
 
 import (

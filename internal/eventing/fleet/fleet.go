@@ -1,6 +1,6 @@
-// Package fleet joins what all controllers that deliver have seen, and divides between them what
-// they may post at the same time. Each process keeps what the others say, so that any of them can
-// lead.
+// Package fleet merges the observations of all controllers, and divides between them the number of
+// events that may be in flight. Each process keeps the reports of the others, so that any of them
+// can become the leader.
 package fleet
 
 import (

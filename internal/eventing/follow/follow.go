@@ -1,7 +1,7 @@
-// Package follow lets a controller that does not lead deliver the events of all Subscriptions. It
-// writes nothing: consumers are what the leader made of them. It knows the Subscriptions from a
-// cache, which may be late, and a consumer says for which generation of its Subscription it was
-// made last: with an earlier one in the cache, nothing is delivered.
+// Package follow lets a controller that is not the leader deliver the events of all Subscriptions.
+// It writes nothing, and uses the consumers that the leader has created. It reads Subscriptions
+// from a cache, which may be stale. Each consumer has the generation of the Subscription that it
+// was last updated for; nothing is delivered while the cache has an earlier one.
 package follow
 
 import (

@@ -1,5 +1,5 @@
-// Package guide finds what the documents of eventing, which are part of the program, say about a
-// condition's reason, a state, an answer of the publisher, an exit code or a symptom.
+// Package guide looks up the reason of a condition, a state, an answer of the publisher, an exit
+// code or a symptom in the documents of eventing, which are embedded in the program.
 package guide
 
 import (

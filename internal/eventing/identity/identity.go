@@ -1,5 +1,5 @@
-// Package identity reads from Secrets who may connect to NATS, and how its servers prove who they
-// are. It says which Secrets are to be created or renewed.
+// Package identity reads the users and the certificates of NATS from Secrets, and decides which
+// Secrets to create or renew.
 package identity
 
 import (

@@ -1,6 +1,6 @@
-// Package inspect finds out what people want to know of eventing in a cluster: what is installed
-// and how it is, which Subscriptions are in trouble, who wants an event, and whether eventing can
-// be installed. It only reads, with the rights of the person who asks.
+// Package inspect answers the questions of users about eventing in a cluster: what is installed and
+// whether it is healthy, which Subscriptions have problems, which of them receive an event, and
+// whether eventing can be installed. It only reads, with the permissions of the user.
 package inspect
 
 import (

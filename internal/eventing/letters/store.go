@@ -61,7 +61,7 @@ func (s *Store) Put(ctx context.Context, l *contract.Letter, of *nats.Msg, id st
 	return err
 }
 
-// What NATS answers when there is no room: for the account, because its volume is full, and in the
+// Answers of NATS when there is no room: for the account, because its volume is full, and in the
 // stream (JSAccountResourcesExceededErr and JSStreamStoreFailedF in errors.json of nats-server).
 const (
 	errorResources   jetstream.ErrorCode = 10002

@@ -1,5 +1,5 @@
-// Package link is the one connection of a controller to NATS, which is replaced when its address or
-// its credentials change.
+// Package link holds the single connection of a controller to NATS, and replaces it when the
+// address or the credentials change.
 package link
 
 import (

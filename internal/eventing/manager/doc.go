@@ -1,7 +1,7 @@
-// Package manager is the eventing operator. It installs, watches, repairs and removes what an
-// Eventing object asks for.
+// Package manager is the eventing operator. It reconciles Eventing objects: it installs, watches,
+// repairs and removes eventing.
 //
-// Each reconcile reads everything live (observe), asks decide.Rules what follows from that, and
-// acts. No step is stored: a killed operator goes on from what is in the cluster. Watches only
-// start a reconcile; nothing is decided from a cache.
+// Each reconcile reads the observed state live (observe), passes it to decide.Rules, and carries
+// out the resulting actions. No step is stored: a restarted operator continues from the state of
+// the cluster. Watches only trigger a reconcile; no decision is based on a cache.
 package manager

@@ -28,7 +28,7 @@ var (
 	})
 )
 
-// What NATS says of itself, as the operator has seen it last. nats-server has no metrics for
+// Statistics that NATS reports, as the operator has last seen them. nats-server has no metrics for
 // Prometheus.
 var (
 	connectedMetric = prometheus.NewDesc("eventing_manager_nats_connected", "1 if NATS answers the operator, otherwise 0. There is none while NATS is not installed.", nil, nil)

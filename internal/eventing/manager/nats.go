@@ -345,7 +345,7 @@ func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn,
 	if w.NATS.DeadLetters, err = deadLetters(ctx, js); err != nil {
 		return err
 	}
-	// Of NATS that is left, too, it is to be known who holds it up.
+	// The same is read of NATS that is being left: it tells what holds the switch up.
 	deleting := w.Eventing.DeletionTimestamp != nil || w.Eventing.Spec.Backend != nil && w.Eventing.Spec.Backend.Type.Canonical() != operatorv1alpha1.NATS
 	if deleting {
 		others := js.StreamNames(ctx)

@@ -1,21 +1,21 @@
-// Package mesh has the Trigger that leads all events of the Broker to the controllers, which know
-// the Subscriptions and post to the sinks. So the mesh does the same work for each event, however
-// many Subscriptions there are.
+// Package mesh manages the Trigger that sends all events of the Broker to the controllers. The
+// controllers know the Subscriptions and post to the sinks, so that the work of the mesh for an
+// event does not depend on the number of Subscriptions.
 //
 // # What keeps events from being lost
 //
-// Knative may say of a Trigger that it is ready while it thinks of a former Broker of the same
-// name. So a Trigger carries the UID of the Broker that it was created for, and is created again
+// Knative may report that a Trigger is ready while it still refers to a former Broker of the same
+// name. A Trigger therefore carries the UID of the Broker that it was created for, and is recreated
 // for another one.
 //
-// Knative says that a Trigger is ready before its Channel delivers to it
-// (docs/decisions/1201-the-mesh.md). So the controller posts probes through the Broker until one
-// has come through the Trigger, which says in the URI of its subscriber which one it is. A probe
-// goes to no sink.
+// Knative reports that a Trigger is ready before its Channel delivers to it
+// (docs/decisions/1201-the-mesh.md). The controller therefore posts probes to the Broker until one
+// arrives through the Trigger, which identifies itself in the URI of its subscriber. Probes are not
+// sent to sinks.
 //
-// A controller that was paused may delete what another one relies on by now. So a process that
-// begins to lead, or in whose time the mesh begins to serve, writes the epoch to the Trigger, and a
-// Trigger is deleted only in the version that was seen.
+// A paused controller could delete a Trigger that another controller relies on. A process that
+// becomes the leader, or that leads when the mesh begins to serve, therefore writes the epoch to
+// the Trigger, and the deletion of a Trigger has its resourceVersion as a precondition.
 //
 // An earlier version had a Trigger for each type of a Subscription. They stay until the mesh is
 // left: when several Triggers of one Broker are deleted at a time, Knative leaves subscribers of

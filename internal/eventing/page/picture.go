@@ -106,7 +106,7 @@ func (p *picture) place(edges []edge, count [4]int) {
 		if e.state != good {
 			l.Class += " " + e.state.class
 		}
-		// Of two lines at one place, the one in trouble is drawn: it comes first.
+		// If two lines overlap, the one with the problem is drawn: it comes first.
 		if !drawn[l.Path] {
 			drawn[l.Path] = true
 			p.Lines = append(p.Lines, l)

@@ -1,6 +1,6 @@
-// Package page is the live page of eventing, for people who would rather look: how eventing is,
-// which Subscriptions are in trouble, and from which sources to which sinks events go. It reads
-// only, and shows to each person what that person may read. What is in events is not on it.
+// Package page renders the live page of eventing: the state of eventing, the Subscriptions that
+// have problems, and the flow of events from sources to sinks. It only reads, and shows each user
+// only what that user may read. It does not show the content of events.
 package page
 
 import (

@@ -1,11 +1,11 @@
-// Package peers lets the controllers that deliver events know of each other, over NATS: which there
-// are, and that each of them has heard what it must know before something is said to be ready.
+// Package peers lets the controllers discover each other over NATS. It also confirms that each of
+// them has received the information that a Subscription needs before it is reported as ready.
 //
-// Each says hello every second, to all and so to itself. One that has not heard itself for LiveFor
-// does not know whether the others hear it: it posts nothing until it has looked at everything
-// again. Only after GoneAfter, which is longer, do the others go on without it. So a process that
-// was stopped and wakes up does nothing that the others believe is over. Nobody leads: without any
-// one of them, the others go on.
+// Each process sends a heartbeat every second, to all processes including itself. A process that
+// has not received its own heartbeat for LiveFor does not know whether the others receive it: it
+// posts nothing until it has read everything again. The others continue without it only after
+// GoneAfter, which is longer. A process that was paused and resumes therefore does nothing that the
+// others consider finished. There is no leader: any process can fail.
 package peers
 
 import (

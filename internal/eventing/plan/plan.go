@@ -1,4 +1,5 @@
-// Package plan reads what a Subscription asks for, and what its author has to fix.
+// Package plan reads the desired state from a Subscription, and finds the problems that its author
+// has to fix.
 package plan
 
 import (

@@ -1,6 +1,6 @@
-// Package readiness finds out when all Subscriptions are ready on a backend. The operator is told
-// that once, and opens the backend then. The status of each Subscription says so, too, but a write
-// for each of a thousand takes longer than all the rest of a switch.
+// Package readiness finds out when all Subscriptions are ready on a backend. It reports this to the
+// operator once, which then opens the backend. The status of each Subscription has the same
+// information, but a thousand writes of statuses take longer than the rest of a switch.
 package readiness
 
 import (

@@ -1,4 +1,4 @@
-// Package refusal logs events that a sink did not take, some of many.
+// Package refusal logs a sample of the events that a sink did not accept.
 package refusal
 
 import (

@@ -1,5 +1,5 @@
-// Package remote reaches pods of eventing from outside of the cluster, through a port-forward of
-// the API server: the API of the controller, which has the dead letters, and the publisher.
+// Package remote connects to pods of eventing from outside the cluster, through a port-forward of
+// the API server: to the API of the controller for dead letters, and to the publisher.
 package remote
 
 import (

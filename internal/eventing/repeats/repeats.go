@@ -1,5 +1,5 @@
-// Package repeats remembers for a while which events the sinks of the mesh have taken. When one of
-// several sinks refuses an event, its client repeats it for all.
+// Package repeats remembers for a while which events the sinks of the mesh have accepted. When one
+// of several sinks refuses an event, the client sends the event again to all of them.
 package repeats
 
 import (

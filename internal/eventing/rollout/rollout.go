@@ -1,5 +1,5 @@
-// Package rollout reads how far Kubernetes is with the pods of a workload, and what keeps them from
-// being ready.
+// Package rollout reads the progress of the pods of a workload, and the reasons why they are not
+// ready.
 package rollout
 
 import (

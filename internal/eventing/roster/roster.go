@@ -1,6 +1,6 @@
-// Package roster lets the controllers that serve the mesh agree on which Subscriptions all of them
-// know. The mesh posts an event to any of them, and one whose cache is behind would answer with
-// success and not bring the event to a Subscription of which the status says that it is ready.
+// Package roster lets the controllers that serve the mesh agree on the Subscriptions that all of
+// them know. The mesh posts an event to any of them. A controller with a stale cache would answer
+// with success, and not deliver the event to a Subscription whose status reports it as ready.
 //
 // All of it is in one ConfigMap, so that all that is written there has one order:
 //
@@ -11,9 +11,10 @@
 //   - A process that begins, or that could not write for a while, reads what is asked for in the
 //     answer to its own write, and serves when it knows that.
 //
-// So a process is either in the state that the leader has seen, or has come later and knows what
-// was asked for. One that writes no more is left out when it has ceased to serve: it counts its own
-// time from before its last write, and the leader from when it saw that. No clocks are compared.
+// A process is therefore either in the state that the leader has seen, or has joined later and
+// knows the requested version. A process that stops writing is removed only after it has stopped
+// serving: it measures the time from before its last write, and the leader from when it saw that
+// write. No clocks are compared.
 //
 // docs/decisions/1211-one-trigger-and-the-roster.md.
 package roster

@@ -1,5 +1,5 @@
-// Package contract is what the controller and kubectl eventing say to each other about dead letters
-// and deliveries. It has no client, so that the program for people links none of NATS.
+// Package contract defines the API between the controller and kubectl eventing for dead letters and
+// deliveries. It has no client, so that kubectl eventing links no package of NATS.
 package contract
 
 import (

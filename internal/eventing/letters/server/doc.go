@@ -1,3 +1,3 @@
-// Package server lets people see dead letters, deliver them again and delete them, over HTTPS and
-// with the rights that they have in Kubernetes.
+// Package server serves an API to list, redeliver and delete dead letters over HTTPS, with the
+// permissions that the user has in Kubernetes.
 package server
