@@ -1,10 +1,10 @@
-// Package eventservice is the server of an Application's legacy event API on the
-// event mesh: it takes events as Kyma 1.10 and 1.11 took them, and posts each to
-// the Application's HTTPSource adapter as a CloudEvent 1.0.
+// Package eventservice is the server of an Application's legacy event API on the event mesh. It
+// accepts events in the formats of Kyma 1.10 and 1.11, and posts each to the Application's
+// HTTPSource adapter as a CloudEvent 1.0.
 //
-// The routes, checks, limits and error bodies are those of the event-service it
-// replaces (docs/migration/domain.md §3); where that one was wrong, decisions 0801 and 0804 say
-// what is done instead, and why.
+// The routes, checks, limits and error bodies are those of the event-service that it replaces
+// (docs/migration/domain.md §3). Decisions 0801 and 0804 describe the differences, which fix
+// errors, and the reasons.
 //
 //	POST /{application}/v1/events             one event: event-type, event-type-version, event-id, event-time, data
 //	POST /{application}/v2/events             one event in the JSON of CloudEvents 0.3
@@ -23,11 +23,10 @@
 //
 // # Its promises
 //
-// A request that was read is answered, with JSON, whatever the adapter does: if
-// the adapter is down, slow or resets, with a 5xx and Retry-After. 200 means that
-// the adapter has taken the event. An event may reach the adapter twice (a kept
-// connection that broke is tried again), then with the same id. Memory and
-// concurrency are bounded: connections that do nothing make room for others, and
-// what is beyond the bounds is refused with 503 and Retry-After. At the end, every
-// connection that was accepted has its answer.
+// Every request that was read gets an answer in JSON. If the adapter is down, slow, or resets the
+// connection, the answer is a 5xx with Retry-After. 200 means that the adapter has accepted the
+// event. An event may reach the adapter twice, with the same id, because a request is repeated when
+// a kept connection breaks. Memory and concurrency are bounded: idle connections are closed in
+// favor of new ones, and requests beyond the limits are refused with 503 and Retry-After. At
+// shutdown, every accepted connection gets its answer.
 package eventservice

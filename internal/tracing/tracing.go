@@ -1,9 +1,9 @@
-// Package tracing says where an event was, and for how long, to a collector of OpenTelemetry.
+// Package tracing records the spans of events for an OpenTelemetry collector.
 //
 // An event belongs to the trace that its client names (W3C Trace Context, the headers traceparent
 // and tracestate), and has spans if the client, or the proxy before it, has sampled that trace.
-// Nothing here begins a trace, or samples one: who has none pays nothing. Where spans go is the
-// business of package otlp.
+// This package never begins or samples a trace, so that events without one cost nothing. Package
+// otlp exports the spans.
 package tracing
 
 import (

@@ -1,6 +1,6 @@
-// Package stored has the kinds of eventing as they are stored, also objects that cannot be decoded:
-// an older version has accepted them, or another definition of the kind. With the types of api/,
-// one such object fails each list, and each watch of all others.
+// Package stored decodes the kinds of eventing leniently, because stored objects may be invalid: an
+// older version, or another definition of the kind, has accepted them. With the types of api/, one
+// such object fails every list and watch.
 package stored
 
 import (

@@ -1,6 +1,6 @@
-// Package stream has the settings of the stream and of its consumers in NATS. Each of them was
-// tried on the real server, and a test holds each (test/integration/eventing): several that look
-// harmless lose events.
+// Package stream defines the settings of the stream and of its consumers in NATS. Several settings
+// that look harmless lose events, so each one was tried on the real server and has a test
+// (test/integration/eventing).
 package stream
 
 import (

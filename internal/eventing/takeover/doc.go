@@ -1,7 +1,7 @@
 // Package takeover moves a live cluster from Kyma's own eventing to this one, and back, without
 // losing an event. It is a job of package migration: it reads, and returns the next step; the
-// engine writes. docs/decisions/1501-the-way-over-from-kymas-eventing.md says why each step is
-// where it is, and which part accepts and which delivers at each moment.
+// engine writes. docs/decisions/1501-the-way-over-from-kymas-eventing.md explains the order of the
+// steps, and which part accepts and which delivers events at each moment.
 //
 //	state   what there is of both, in few words
 //	next    the next step of a state, in each direction: pure

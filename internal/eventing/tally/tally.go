@@ -1,5 +1,5 @@
-// Package tally is what Prometheus is told about deliveries, by Subscription, also by the names of
-// Kyma's own eventing.
+// Package tally exports the metrics of deliveries by Subscription, also under the names of Kyma's
+// own eventing.
 package tally
 
 import (

@@ -1,5 +1,6 @@
-// Package valid says what is wrong with a Subscription, in words for its author. The controller
-// does not serve one that has a problem, and who moves Subscriptions here wants to know it before.
+// Package valid validates Subscriptions, and describes each problem to the author. The controller
+// does not serve a Subscription that has a problem, and the takeover reports the problem in
+// advance.
 package valid
 
 import (

@@ -1,5 +1,5 @@
-// Package cloudevent is the CloudEvent that the event-service posts to the mesh, and the
-// attributes that a client may give it.
+// Package cloudevent defines the CloudEvent that the event-service posts to the mesh, and the
+// attributes that a client may set.
 package cloudevent
 
 import (

@@ -1,5 +1,5 @@
-// Package legacy is the legacy event API without its server: what a client may send,
-// which CloudEvent that becomes, and what the client is told (docs/migration/domain.md §3).
+// Package legacy implements the legacy event API without its server: it decodes and checks
+// requests, converts them to CloudEvents, and writes the answers (docs/migration/domain.md §3).
 package legacy
 
 import (

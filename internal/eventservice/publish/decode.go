@@ -1,7 +1,8 @@
-// Package publish is POST /publish without its server: which CloudEvent a request is. It takes one
-// event, in binary or structured mode, of version 1.0 or 0.3. What the receiver sees is what the
-// request said, byte for byte. An event that no header carries unchanged is refused, and nothing of
-// an event is left out but the attributes of Knative itself (knative*), as at the legacy endpoint.
+// Package publish implements POST /publish without its server: it decodes the CloudEvent of a
+// request. It accepts one event, in binary or structured mode, of version 1.0 or 0.3. The receiver
+// gets the content of the request unchanged, byte for byte. An event that does not fit unchanged
+// into headers is refused. Only the attributes of Knative itself (knative*) are removed, as at the
+// legacy endpoint.
 package publish
 
 import (

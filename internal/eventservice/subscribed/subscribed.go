@@ -1,4 +1,4 @@
-// Package subscribed tells which events of an Application somebody has subscribed to.
+// Package subscribed lists the events of an Application that have a subscriber.
 package subscribed
 
 import (
