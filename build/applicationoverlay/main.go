@@ -3,11 +3,11 @@
 //
 //	go run ./build/applicationoverlay -chart kyma/components/application-operator/charts/application -into bin/image/application
 //
-// That chart holds more than the event path (gateway, validator, ingress), and an
-// upgrade deletes what a new chart lacks. So it is left as it is, whatever its
-// version, except for the objects that ours has, too: their documents are cut out of
-// its templates, and our templates and values put beside them. Nothing is written
-// unless all of them were found and could be cut out whole.
+// That chart contains more than the event path (gateway, validator, ingress), and an upgrade
+// deletes objects that a new chart lacks. The chart is therefore kept unchanged, whatever its
+// version, except for the objects that both charts have: their documents are cut out of its
+// templates, and our templates and values are added. Nothing is written unless all of them were
+// found and could be cut out completely.
 //
 //	go run ./build/applicationoverlay -connector kyma/resources/application-connector -repository eu.gcr.io/kyma-project/eventmesh-migration -tag 1
 //

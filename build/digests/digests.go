@@ -1,5 +1,5 @@
-// Package digests reads which image each program is, as "docker inspect" or a registry
-// says it.
+// Package digests reads the image digest of each program, in the format of "docker inspect" or of a
+// registry.
 package digests
 
 import (

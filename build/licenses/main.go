@@ -1,6 +1,6 @@
-// Command licenses collects what goes with a program into its image: the licence of this project,
-// and the texts and notices of all modules that the program is linked from, Go's own library
-// included. Nearly every licence asks for that.
+// Command licenses collects the licences that an image has to contain: the licence of this project,
+// and the licence texts and notices of all modules that its program links, including Go's standard
+// library.
 //
 //	go run ./build/licenses -into bin/image/licenses -programs bin/image httpsource-sync trigger-sync
 //

@@ -1,7 +1,7 @@
-// Command sizes holds how large the programs are. It fails if one has 50 MB, if one is 5 % larger
-// than build/sizes/sizes.txt says, and if one calls methods by names that are known at run time
-// only: the linker then keeps each exported method of each type of Kubernetes, which is 10 MB, and
-// templates do so (docs/decisions/1421-charts-without-helm-and-program-sizes.md).
+// Command sizes limits the sizes of the programs. It fails if a program reaches 50 MB, grows by 5 %
+// over build/sizes/sizes.txt, or calls methods by names that are known only at run time, as
+// templates do. The linker then keeps every exported method of every Kubernetes type, which adds 10
+// MB (docs/decisions/1421-charts-without-helm-and-program-sizes.md).
 //
 //	go run ./build/sizes          compares
 //	go run ./build/sizes -write   writes sizes.txt
