@@ -1,11 +1,10 @@
 // Command bench measures httpsource-sync and trigger-sync on a real API server,
 // and prints the tables of docs/measurements.md.
 //
-// Times on a shared machine say little by themselves, so that the job is paired
-// with its floor: a bare client-go loop that does nothing but the same creations
-// at the same concurrency, in turns, in one run of this program. What is
-// reported is the median of the ratios. Requests are counted from the API
-// server's audit log and are exact.
+// Absolute times on a shared machine say little. The job is therefore compared with its floor, a
+// bare client-go loop that only makes the same creations at the same concurrency. Both run in turns
+// in one run of this program, which reports the median of the ratios. Requests are counted from the
+// API server's audit log and are exact.
 package main
 
 import (

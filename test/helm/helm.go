@@ -1,5 +1,5 @@
-// Package helm runs Helm, in the versions that test/helm/v3/go.mod and test/helm/v2/go.mod pin.
-// What each major version of it says in its own way, is here; the test of a chart need not know.
+// Package helm runs Helm, in the versions that test/helm/v3/go.mod and test/helm/v2/go.mod pin. It
+// hides the differences between the major versions from the tests of charts.
 package helm
 
 import (

@@ -1,16 +1,16 @@
-// Package kubernetes gives a test a real API server with the kinds of Kyma, Knative and Service
-// Catalog, and the means to ask it afterwards what was requested of it.
+// Package kubernetes starts a real API server for a test, with the kinds of Kyma, Knative and
+// Service Catalog, and reads the requests that it got from its audit log.
 //
-// A fake client has no garbage collector, no finalizers, no resource versions, no RBAC and no audit
-// log: everything a migration can get wrong. So tests run against the control plane that
+// A fake client lacks the garbage collector, finalizers, resource versions, RBAC and the audit log,
+// which are what a migration can get wrong. Tests therefore run against the control plane that
 // test/kubernetes/build builds from Go modules and starts on loopback. With
-// EVENTMESH_TEST_KUBECONFIG set they use that cluster instead; what only an own cluster can tell
-// then answers ErrNoAudit, and a test is to skip. KUBECONFIG is ignored: everybody has it set,
-// often to a cluster that is in use.
+// EVENTMESH_TEST_KUBECONFIG set, they use that cluster instead; calls that need a cluster of their
+// own then return ErrNoAudit, and the test is skipped. KUBECONFIG is ignored, because it often
+// points to a cluster that is in use.
 //
-// With EVENTMESH_TEST_KUBERNETES=1.16 the API server and its controllers are those that Kyma 1.10
-// ran on, and the kinds have the form that they had there. A test of what that one lacks is to skip
-// with what Lacks says.
+// With EVENTMESH_TEST_KUBERNETES=1.16, the API server and its controllers are of the version that
+// Kyma 1.10 ran on, and the kinds have the form of that version. A test of a feature that it lacks
+// is skipped with the reason that Lacks returns.
 //
 // # Pods
 //

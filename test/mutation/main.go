@@ -1,5 +1,5 @@
-// Command mutation says how much of what the decisions of this project decide is held by tests: it
-// flips one condition at a time, and counts the flips after which a test fails.
+// Command mutation measures how well tests cover the decisions in this code: it flips one condition
+// at a time, and counts the flips that make a test fail.
 //
 //	go run ./test/mutation                                    300 mutants of all packages, and the listed ones
 //	go run ./test/mutation -packages ./internal/migration/jobs/trigger  of one package
@@ -7,9 +7,9 @@
 //	go run ./test/mutation -reverts                           the fixes of reverts.yaml
 //	go run ./test/mutation -overlay DIRECTORY                 what builds programs without the safeguards of safeguards.yaml
 //
-// All mutants are compiled into one test binary for each package, and the variable MUTANT of the
-// environment turns one on: what takes time is running tests, not building them. The sources are
-// not changed: the go command gets the rewritten ones by -overlay. Mutants are
+// All mutants are compiled into one test binary for each package, and the environment variable
+// MUTANT enables one of them, so that the time is spent on running tests and not on building them.
+// The sources do not change: the go command reads the rewritten files with -overlay. Mutants are
 //
 //   - conditions of if and for, cases of a switch without a tag, operands of && and ||, and
 //     comparisons elsewhere, each negated. They are taken at random (-seed), the same number from
@@ -17,10 +17,11 @@
 //   - those of survivors.yaml, which no test had noticed: always, and each must be killed or
 //     explained.
 //
-// A first run without a mutant records which of them each test executes. What none executes has
-// survived. Then each mutant meets the tests of its own package that execute it, and, if those
-// pass, those of the suites (-suite). It is killed if they fail, run out of memory, or do not end
-// within a limit, nor within three times that. Everything runs without a cluster.
+// A first run without a mutant records which mutants each test executes. A mutant that no test
+// executes has survived. For each other mutant, the tests of its own package that execute it are
+// run, and, if those pass, those of the suites (-suite). It is killed if they fail, run out of
+// memory, or exceed a time limit, and then three times that limit. Everything runs without a
+// cluster.
 //
 // With -reverts it makes the fixes of reverts.yaml ineffective instead, one at a time, and plays
 // the schedules of test/model: the exit code is 1 if they do not find one of them.

@@ -1,6 +1,6 @@
-// Package poll waits for what cannot be watched: what an API server decides from a
-// cache of its own, what only a request shows, and what several kinds say together.
-// Everything else is watched.
+// Package poll waits for conditions that cannot be watched: decisions that an API server makes from
+// its own cache, state that only a request shows, and conditions that span several kinds. Tests
+// watch everything else.
 package poll
 
 import (

@@ -1,8 +1,7 @@
-// Package prober finds out whether events are lost. It posts numbered events to the
-// legacy endpoint of every Application, as a client of that API may: what is not
-// accepted is sent again, with the same id. It also is the subscriber, and in the
-// end names every event that was accepted and did not arrive, that arrived twice,
-// or late, each with the step during which it was sent.
+// Package prober detects lost events. It posts numbered events to the legacy endpoint of every
+// Application, as a client of that API may: it sends an event that was not accepted again, with the
+// same id. It is also the subscriber. In the end it reports every accepted event that did not
+// arrive, arrived twice, or arrived late, with the step during which the event was sent.
 package prober
 
 import (

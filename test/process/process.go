@@ -1,5 +1,5 @@
-// Package process builds the programs of this module, and runs them as tests do: in an environment
-// of their own, killed at the end of the test, with a data race for a failure.
+// Package process builds the programs of this module and runs them for tests: in an isolated
+// environment, killed at the end of the test, and with a data race as a failure.
 package process
 
 import (

@@ -1,5 +1,5 @@
-// Package relay hands on what comes to a Service in a cluster to a process that is outside of it,
-// or to another Service.
+// Package relay forwards the traffic of a Service in a cluster to a process outside the cluster, or
+// to another Service.
 package relay
 
 import (

@@ -2,10 +2,10 @@
 // eventmesh-migrate on. "make sandbox" runs it.
 //
 // The API server and its controllers are real, the controllers of Kyma and Knative are those of
-// test/standin. A proxy stands before the API server, for two reasons: it answers for NATS
-// Streaming, whose pod does not run, and it can break what a network or an API server breaks.
-// Commands are read from stdin: see help. The end of stdin or a signal ends the sandbox and
-// everything that it started. Its cluster is always its own: it ignores EVENTMESH_TEST_KUBECONFIG.
+// test/standin. A proxy in front of the API server answers for NATS Streaming, whose pod does not
+// run, and injects faults of networks and API servers. Commands are read from stdin: see help. The
+// end of stdin or a signal ends the sandbox and everything that it started. Its cluster is always
+// its own: it ignores EVENTMESH_TEST_KUBECONFIG.
 package main
 
 import (

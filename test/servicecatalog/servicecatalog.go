@@ -1,8 +1,8 @@
 // Package servicecatalog runs the real Service Catalog (v0.3.1: controller manager and webhook
-// server) as processes beside a control plane of test/kubernetes. A stand-in would know of its
-// rules only what we know already, and a migration that deletes ServiceInstances has to meet the
-// others: what its webhooks refuse and overwrite, when it cascades, what it retries, and what it
-// never does again.
+// server) as processes beside a control plane of test/kubernetes. A stand-in would implement only
+// the rules that we already know. A migration that deletes ServiceInstances has to be tested
+// against all of them: what the webhooks refuse and overwrite, when deletions cascade, and what is
+// retried or never repeated.
 //
 // Brokers are not part of it: see test/standin for application-broker.
 package servicecatalog

@@ -13,8 +13,8 @@
 //   - Knative Serving makes the adapter ready; its Configuration, Revision,
 //     Route and Deployment are not made.
 //
-// What is left out on purpose: Kubernetes Events, and the states between that the
-// real controllers write when they take turns (faults with a delay show them).
+// The stand-in omits Kubernetes Events, and the intermediate states that the real controllers write
+// when they take turns (faults with a delay show them).
 //
 // Owned objects carry controller references with the owner's UID; removing them
 // is left to the real garbage collector.

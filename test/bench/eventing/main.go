@@ -1,7 +1,7 @@
-// Command eventing is what eventing-controller is compared with: a loop that pulls events from
-// consumers of NATS, posts them to one URL, ten at a time for each consumer, and acknowledges them.
-// It checks and repeats nothing, and runs until it is killed. The benchmark of
-// test/integration/eventing starts it.
+// Command eventing is the baseline for eventing-controller: a loop that pulls events from consumers
+// of NATS, posts them to one URL, ten at a time for each consumer, and acknowledges them. It checks
+// and retries nothing, and runs until it is killed. The benchmark of test/integration/eventing
+// starts it.
 package main
 
 import (

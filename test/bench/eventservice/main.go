@@ -3,9 +3,9 @@
 //
 //	go run ./test/bench/eventservice
 //
-// Times on a shared machine say little by themselves. So the two are paired: each a
-// process of its own, in front of the same adapter, with the same clients and
-// bodies, in turns, in one run. What is reported is the median of the ratios.
+// Absolute times on a shared machine say little. The two are therefore compared as separate
+// processes in front of the same adapter, with the same clients and bodies. Both run in turns in
+// one run of this program, which reports the median of the ratios.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Command publisher is the least that stores events in JetStream: a handler that calls PublishMsg
-// with the body and the attributes, unchecked, and answers. The bench of the publisher of eventing
-// divides by it: both store the same messages.
+// Command publisher is the baseline for the publisher of eventing: a minimal handler that calls
+// PublishMsg with the body and the attributes, unchecked, and answers. The benchmark divides by its
+// figures, because both store the same messages.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package kubectleventing_test proves kubectl eventing on a real API server. What has no pods
-// there, the controller's API and the publisher, is played.
+// Package kubectleventing_test tests kubectl eventing on a real API server. The tests play the
+// controller's API and the publisher, which have no pods there.
 package kubectleventing_test
 
 import (
