@@ -420,7 +420,7 @@ func mustRun(report *JobReport, stored *engine.StoredReport, deferral engine.Def
 	case Needed:
 		return true
 	case Blocked:
-		// What the plan itself refuses is reported in the cluster, where it stays.
+		// A refusal by the plan itself is reported in the cluster, where it stays.
 		return slices.ContainsFunc(report.Findings, func(f migration.Finding) bool { return f.Severity == migration.Error })
 	case Deferred:
 		return deferral == engine.DeferFail || stored == nil || stored.Result != migration.DeferredResult || !sameFindings(stored, report.Findings)

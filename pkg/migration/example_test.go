@@ -111,8 +111,8 @@ func ExampleCondition() {
 	// true
 }
 
-// What a person should know is a finding, with the next command. One of severity Error refuses the
-// whole plan before its first write.
+// A finding tells the user about a problem, with the next command. One of severity Error refuses
+// the whole plan before its first write.
 func ExampleFinding() {
 	plan := migration.Plan{Findings: []migration.Finding{
 		{ID: "two-classes", Severity: migration.Warning, Object: "Ingress shop/web", Problem: "it names two classes", Note: "Remove the annotation."},

@@ -69,8 +69,8 @@ func TestIsEffect(t *testing.T) {
 		"BeforeUntold":  {reason: "and if that run could not tell", live: live("1", "a", time.Second), state: journal.StepDone, untold: true, told: true},
 		"BeforeUnknown": {reason: "without proof it is left, and said", live: live("1", "a", time.Second), state: journal.StepUnknown, unknown: true, told: true},
 		"Reverting":     {reason: "a rollback that goes on after a kill knows the same", live: live("1", "a", time.Second), state: journal.StepReverting, want: true, told: true},
-		// What a person makes after the change was deleted as a side effect, whatever it looked
-		// like.
+		// An object that a person creates after the change used to be deleted as a side effect,
+		// whatever it looked like.
 		"Marked":         {reason: "it has the labels that the controller gives", live: live("1", "a", time.Second), state: journal.StepUnknown, marked: true, want: true, told: true},
 		"Unmarked":       {reason: "without them a person has made it", live: live("1", "a", time.Second), state: journal.StepUnknown, unmarked: true},
 		"UnmarkedDone":   {reason: "also after the unit has ended", live: live("1", "a", time.Second), state: journal.StepDone, unmarked: true},

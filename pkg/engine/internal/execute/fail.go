@@ -27,8 +27,8 @@ func (x *Executor) failStep(s journal.Step, err error, began time.Time) {
 func (x *Executor) fail(ref migration.Ref, err error) {
 	var cutOff *wait.CutOffError
 	var timeout *act.TimeoutError
-	// What was still waited for when the time ran out has a name, too. So has a webhook that did
-	// not answer until then.
+	// Conditions that were still pending when the time ran out are named, too. So has a webhook
+	// that did not answer until then.
 	if !act.Ended(err) || errors.As(err, &timeout) && (errors.As(err, &cutOff) || k8sutil.FailedWebhook(err) != "") {
 		finding := act.Advised(migration.Finding{Severity: migration.Error, Object: ref.String(), Problem: act.ProblemOf(ref, err)}, err)
 		x.actor.Findings.Add(finding)

@@ -60,7 +60,7 @@ func (m *merger) goOnWith(ctx context.Context, a *act.Actor, plan *migration.Pla
 	if !m.resume(journaled, journal.Continued(journaled, wanted, begun)) {
 		return nil
 	}
-	// What is given up is none of this run's any more, also if it is killed again.
+	// A unit that is given up no longer belongs to this run, even if it is killed again.
 	for _, c := range a.Recorder.Journal.All() {
 		if err := a.Recorder.Journals.Mark(ctx, c); err != nil {
 			return err
