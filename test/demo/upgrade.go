@@ -253,8 +253,8 @@ func (d *demo) job(ctx context.Context, result migration.Result, lines int, job 
 	if lines >= all {
 		cmd.Stdout = io.MultiWriter(d.out, &report)
 	}
-	// In a group of its own, a Ctrl-C reaches it once, by Cancel, and it gets
-	// the time to end properly.
+	// In a process group of its own, a Ctrl-C reaches it once, by Cancel, and it gets the time to
+	// end properly.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 30 * time.Second

@@ -264,7 +264,7 @@ func TestEventing(t *testing.T) {
 	e.throughNATS(t)
 	e.events(t, began)
 
-	// What kubectl has applied stays as it is, and an operator that has nothing to do writes
+	// Objects that kubectl applied do not change, and an operator that has nothing to do writes
 	// nothing.
 	e.do(t, "", "diff", "-f", e.manifest)
 	e.do(t, fmt.Sprintf(eventingObject, "Retain"), "diff", "-f", "-")

@@ -142,7 +142,7 @@ func purge(t *testing.T) {
 		t.Errorf("a second run made %d writes", r.Requests.Writes)
 	}
 
-	// What hung is gone for good; all else comes back, and works.
+	// Objects that were stuck are gone for good; all others are restored and work.
 	r, code = c.run(t, "./cmd/eventbus-purge", "undo")
 	want(t, r, code, migration.PartlyRestored, 3)
 	for _, part := range []string{"EventActivation leaving/orders: not restored: ", "Subscription leaving/last: not restored: "} {

@@ -166,7 +166,7 @@ func end(ctx context.Context, o options) error {
 			_ = syscall.Kill(r.PID, syscall.SIGKILL)
 		}
 	}
-	// What it started ends with it, and needs a moment.
+	// The processes that it started end with it, after a moment.
 	gone := func(context.Context) error {
 		if left := r.left(); len(left) > 0 {
 			return fmt.Errorf("processes %v run", left)

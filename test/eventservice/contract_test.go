@@ -169,7 +169,7 @@ var contract = []struct {
 	{reason: "much more than the limit", body: padded(8 * limit), status: 413, want: tooLarge},
 	{reason: "too large counts before what is wrong in it", body: "}" + strings.Repeat(" ", limit), status: 413, want: tooLarge},
 
-	// What an event must have, in this order.
+	// The required fields of an event, in this order.
 	{reason: "nothing: the type is told first", body: `{}`, status: 400, want: missing("event-type")},
 	{reason: "null is nothing", body: `null`, status: 400, want: missing("event-type")},
 	{reason: "an empty type", body: v1(fields{"event-type": ""}), status: 400, want: missing("event-type")},

@@ -339,8 +339,8 @@ func TestOverload(t *testing.T) {
 	if load.Answered(200) == 0 || load.Answered(503) == 0 {
 		t.Errorf("answers by status: %v; this proves nothing", load.Statuses)
 	}
-	// That the process does not grow is for make bench: the race detector, and a
-	// machine that has no time for its garbage collector, hide it here.
+	// make bench checks that the process does not grow: the race detector, and a machine that has
+	// no time for its garbage collector, hide it here.
 	for _, name := range []string{"event_service_body_bytes", "event_service_events_in_flight"} {
 		if held := metric(t, service, name); held != 0 {
 			t.Errorf("afterwards %s is %v", name, held)

@@ -55,7 +55,7 @@ func (c *ControlPlane) Mark(ctx context.Context) (Mark, error) {
 	if c.AuditLog == "" {
 		return 0, ErrNoAudit
 	}
-	// What stands in the log already is of no interest, and may be a lot.
+	// Earlier entries of the log are skipped: there may be many.
 	info, err := os.Stat(c.AuditLog)
 	if err != nil {
 		return 0, fmt.Errorf("cannot read audit log: %w", err)

@@ -135,7 +135,7 @@ func (c *recorded) roundTrip(next http.RoundTripper, req *http.Request) (*http.R
 	}
 	ctx := req.Context()
 	if r.Writes() {
-		// What is on its way arrives, whatever becomes of who sent it, and is recorded.
+		// A request in flight arrives and is recorded, even if its sender is killed.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		defer cancel()

@@ -271,7 +271,7 @@ import (
 	"sync/atomic"
 )
 
-// Which mutant is on, and where to write which of them are executed.
+// The enabled mutant, and the file to record the executed mutants in.
 var mutateAt_, mutateSeen_ = func() (int, string) {
 	at, err := strconv.Atoi(os.Getenv("MUTANT"))
 	if err != nil {

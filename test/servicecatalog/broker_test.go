@@ -151,7 +151,7 @@ func TestRestartTrap(t *testing.T) {
 			w := in[name]
 			w.untilGone(standin.ServiceInstances, "orders")
 			w.untilGone(standin.EventActivations, orders)
-			// What the broker did not do itself, nobody did.
+			// Nobody but the broker removes the Knative Subscription.
 			if got := len(w.linkNames()) == 0; got != (wantStatus == http.StatusAccepted) {
 				t.Errorf("%s, %s: the Knative Subscription went: %t", name, reason, got)
 			}

@@ -166,9 +166,9 @@ func toldOfTheft(log []faultproxy.Entry) bool {
 func Frozen(t *testing.T, subject Subject) {
 	s := subject.with(t)
 	s.reset(t)
-	// What a process was about to send when it is stopped, it sends when it wakes up, and no look
-	// at the clock can prevent that. So one write is held, those beside it are sent by now, too,
-	// and none is given up and sent again for two seconds.
+	// A process that is stopped sends a pending request when it resumes, and no look at the clock
+	// can prevent that. So one write is held, those beside it are sent by now, too, and none is
+	// given up and sent again for two seconds.
 	p, proxy, hold := s.midway(t, "--lease-duration=3s")
 	time.Sleep(500 * time.Millisecond)
 	p.Signal(syscall.SIGSTOP)

@@ -58,8 +58,8 @@ func restricted(t *testing.T, config *rest.Config) {
 	t.Cleanup(func() { enforce(context.WithoutCancel(t.Context()), "null") })
 }
 
-// What is rendered is created, to try, on a real API server, which knows every
-// field, in a namespace that enforces the restricted Pod Security Standard.
+// The rendered objects are created with dry run on a real API server, which knows every field, in a
+// namespace that enforces the restricted Pod Security Standard.
 func TestTheAPIServerTakesWhatTheChartsRender(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()

@@ -443,7 +443,7 @@ func TestEngineConflicts(t *testing.T) {
 			s.sign("gate")
 		}()
 		r := s.engine(nil).Run(t.Context(), job)
-		// What was edited is left and reported, and what does not depend on it is done.
+		// An edited object is left and reported, and changes that do not depend on it are made.
 		want(t, r, migration.DeferredResult, 0)
 		wantDeferred(t, r, s.ref("our-field"))
 		if got := s.get("other-field").Data; got["ours"] != "new" || got["theirs"] != "2" {

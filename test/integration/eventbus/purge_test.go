@@ -334,7 +334,7 @@ func TestPurge(t *testing.T) {
 			return poll.Gone(err)
 		})
 
-		// What went for good is named by an undo, which brings back all else.
+		// An undo names the objects that are gone for good, and restores all others.
 		r := l.run(t, "undo")
 		want(t, r, migration.PartlyRestored, migration.ExitPartlyRestored)
 		for _, part := range []string{

@@ -75,7 +75,8 @@ func TestSubscription(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What the server adds is no difference, or the consumer would be written again and again.
+	// Fields that the server adds do not count as a difference, or the consumer would be written
+	// again and again.
 	for filter, differs := range map[string]bool{"kyma.commerce.order.created.v1": false, "kyma.commerce.order.created.v2": true} {
 		if stream.ConsumerDiffers(info.Config, stream.Consumer(r.namespace, "orders", []string{filter}, false)) != differs {
 			t.Errorf("a consumer with the filter %s differs from %+v: want %v", filter, info.Config, differs)

@@ -269,7 +269,8 @@ func TestStreamFacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What the server adds is no difference, or the stream would be written again for ever.
+	// Fields that the server adds do not count as a difference, or the stream would be written
+	// again for ever.
 	is := created.CachedInfo().Config
 	if stream.Differs(is, closed) || !stream.Differs(is, open) || stream.Open(is) || stream.Epoch(is) != "e1" {
 		t.Errorf("the stream that was created closed is taken for another one: %+v", is)

@@ -102,7 +102,7 @@ func TestCheckNamesAllMissingPermissions(t *testing.T) {
 	if lines := strings.Count(out.stdout, "\n"); lines > 40 {
 		t.Errorf("%d lines:\n%s", lines, out.stdout)
 	}
-	// What could not be checked has its reason, and no part is left out without one.
+	// Each check that could not be made has a reason, and no check is skipped without one.
 	tool(t, "check", "-o", "wide", "--kubeconfig", kubeconfig).want(t, migration.ExitFindings,
 		`other runs: not checked, because this account may not read "leases.coordination.k8s.io"`,
 		"job trigger-sync: not checked, because this account may not read ",

@@ -153,7 +153,7 @@ func TestForms(t *testing.T) {
 		tool(t, "plan", "--context", "eventmesh", "--kubeconfig", cluster.Kubeconfig).want(t, 0)
 	})
 	tool(t, "plan", "--context", "another").want(t, migration.ExitUsage, "another")
-	// What is left to do has names, as kubectl writes them.
+	// The remaining work is listed by name, in the form of kubectl.
 	for _, kind := range []string{"HTTPSource", "Channel", "Adapter"} {
 		remove(t, kind, standin.IntegrationNamespace, "commerce")
 	}

@@ -57,7 +57,7 @@ func TestTerminal(t *testing.T) {
 		if !tc.colours && !tc.moving && strings.Contains(screen, "\x1b") {
 			t.Errorf("%s: control characters\n%q", tc.reason, screen)
 		}
-		// What stays on the screen is the report, not the progress.
+		// The report stays on the screen, not the progress.
 		if last := screen[strings.LastIndex(screen, "\r")+1:]; strings.Contains(last, " ended |") || !strings.Contains(last, "Next: ") {
 			t.Errorf("%s: at the end there is\n%q", tc.reason, last)
 		}

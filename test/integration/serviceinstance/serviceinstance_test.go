@@ -272,7 +272,7 @@ func TestAccessLabel(t *testing.T) {
 	if got := label(); got != app {
 		t.Errorf("the label accessLabel is %q, was %q", got, app)
 	}
-	// What somebody has set himself is set again, too.
+	// Values that a user has set are restored, too.
 	w.patch(standin.Namespaces, "", ns, `{"metadata":{"labels":{"accessLabel":"mine"}}}`)
 	w.succeeds(migration.Succeeded, "--strategy=always")
 	if got := label(); got != "mine" {
