@@ -115,7 +115,7 @@ func TestForbiddenIsNamed(t *testing.T) {
 		if code != want || len(denial.FindAllString(told, -1)) != 1 {
 			t.Errorf("%s: exit code %d, want %d, and %s once:\n%s%s", command, code, want, denial, stdout, stderr)
 		}
-		// What was reported on stdout is not said on stderr, too.
+		// A report on stdout is not repeated on stderr.
 		message, advice, _ := strings.Cut(stderr, "\n")
 		if strings.Contains(advice, program+":") || message != "" && stdout != "" {
 			t.Errorf("%s: more than one message:\n%s", command, stderr)

@@ -81,7 +81,7 @@ func (a *app) showPage(ctx context.Context, c *connection, f *pageFlags) error {
 	page := remote.NewPage(listener.Addr().String(), func(context.Context) (*remote.PageClient, error) {
 		return f.connect(ctx, c) // the way stays when the request that has opened it ends
 	})
-	// What is missing is told here, and not first in the browser.
+	// Missing parts are reported here, before the browser opens.
 	if err := page.Check(ctx); err != nil {
 		return errors.Join(err, listener.Close())
 	}

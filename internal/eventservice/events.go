@@ -23,7 +23,7 @@ const (
 	longestLabel = 512
 )
 
-// What became of an event that was taken, beside what Metrics.Taken says.
+// Results of accepted events, in addition to those of Metrics.Taken.
 const (
 	resultRepeated     = "repeated"
 	resultUnsubscribed = "unsubscribed"

@@ -239,7 +239,7 @@ func TestRefusedEventsStopNobody(t *testing.T) {
 }
 
 // TestBlocking: in order, one event stops all later ones, and it is known which and since when.
-// What became a dead letter is known, too. On f3299ef neither was.
+// Dead letters are known, too. On f3299ef neither was.
 func TestBlocking(t *testing.T) {
 	var takes atomic.Bool
 	d := toSink(t, func(w http.ResponseWriter, r *http.Request) {

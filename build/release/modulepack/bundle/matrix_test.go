@@ -133,7 +133,7 @@ func TestChannelMatrix(t *testing.T) {
 		t.Errorf("with a channel that stays behind:\n%s", strings.Join(wrong, "\n"))
 	}
 
-	// What is refused is said, for the channel and the backend.
+	// The answer names the refused channel and backend.
 	spec := former.Locks["eventings.v1alpha1.json"].Schema.Properties["spec"]
 	backend := spec.Properties["backend"]
 	kind := backend.Properties["type"]

@@ -109,8 +109,8 @@ func worksOn(instance *unstructured.Unstructured, ours map[id]bool) bool {
 	return s.Polling && s.Ready.Reason != kyma.ReasonPolling && ours[id{instance.GetNamespace(), specOf(instance, "serviceClassRef", "name")}]
 }
 
-// deletable fails when the deletion of an instance has become one that never ends.
-// That it ends, the engine waits for.
+// deletable fails when the deletion of an instance has become one that never ends. The engine waits
+// until it ends.
 func (c checks) deletable(ref migration.Ref) migration.Condition {
 	return migration.Condition{
 		Text: fmt.Sprintf("%s to be deprovisioned", ref), On: []migration.Subject{ref.Subject()}, Timeout: c.options.deleteTimeout,

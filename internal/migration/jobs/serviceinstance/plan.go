@@ -20,8 +20,8 @@ import (
 // Subscription and making one (docs/migration/domain.md §4.4).
 const parallelism = 8
 
-// What a recreation takes when nothing is wrong, for the estimate: Service
-// Catalog makes five calls a second, and a pod some time to stop and to start.
+// The usual duration of a recreation, for the estimate: Service Catalog makes five calls a second,
+// and a pod some time to stop and to start.
 const (
 	instanceTakes = 15 * time.Second
 	objectTakes   = 5 * time.Second

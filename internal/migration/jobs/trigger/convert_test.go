@@ -199,7 +199,7 @@ func FuzzConversion(f *testing.F) {
 		for _, problem := range problems(trigger) {
 			t.Errorf("%s\nbecomes a Trigger that is refused: %s", raw, problem)
 		}
-		// What was made is found again, and not made twice.
+		// An existing Trigger is found again, and not created twice.
 		s.triggers["shop"] = []*existing{existingOf(s.kinds.trigger, trigger, nil)}
 		if again := become(s); again.Uses != trigger.GetName() {
 			t.Errorf("%s\nbecomes a Trigger that is not known again: %+v", raw, again)
