@@ -317,7 +317,7 @@ func archiveFile(program, version string, p platform) string {
 	return archiveName(program, version, p) + ".tar.gz"
 }
 
-// archive writes a command line with its licences, and the list of its modules.
+// archive writes a command line with its licences and its SBOM.
 func archive(o options, from source, name string, p platform, staged, into string) error {
 	program, err := os.ReadFile(filepath.Join(staged, p.file(name)))
 	if err != nil {

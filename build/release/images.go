@@ -152,7 +152,7 @@ func imageOf(known layers, recipe recipe, from source, p platform, program, stag
 	return artifact.Image(artifact.ImageOptions{Platform: p.v1(), Layers: all, Entrypoint: recipe.Entrypoint, User: recipe.User, Labels: recipe.Labels, Created: from.Date})
 }
 
-// addModules signs the image of one platform, and adds the list of modules that names it as its
+// addModules signs the image of one platform, and adds the SBOM that names it as its
 // subject.
 func addModules(l *ociLayout, o options, from source, name, program string, image v1.Image) error {
 	subject, err := partial.Descriptor(image)

@@ -251,7 +251,7 @@ func (p *puller) signature(from name.Repository, what, digest string) {
 	}
 }
 
-// lists copies the lists of modules of an image.
+// lists copies the SBOMs of an image.
 func (p *puller) lists(from name.Repository, what, digest string) {
 	index, err := remote.Referrers(from.Digest(digest), remoteOptions(p.ctx)...)
 	if err != nil {

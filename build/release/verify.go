@@ -278,7 +278,7 @@ type entries struct {
 	seen  map[string]bool
 }
 
-// layout checks what is published in registries: digests, signatures, lists of modules, and the
+// layout checks what is published in registries: digests, signatures, SBOMs, and the
 // images in charts.
 func (v *verifier) layout(dir string, about published) {
 	index, err := layout.ImageIndexFromPath(dir)
@@ -352,7 +352,7 @@ func (v *verifier) signed(e *entries, what, file, digest string) bool {
 	return err == nil
 }
 
-// image checks the image of a program: each platform, its user, and its list of modules.
+// image checks the image of a program: each platform, its user, and its SBOM.
 func (v *verifier) image(e *entries, about published, program string) {
 	reference := program + ":" + about.Version
 	entry, ok := v.entry(e, program, about.Version, about.Images[program])
@@ -439,7 +439,7 @@ func (v *verifier) contents(image v1.Image, about published) (program []byte, er
 	return program, nil
 }
 
-// list finds the list of modules of an image, and compares it with its program.
+// list finds the SBOM of an image, and compares it with its program.
 func (v *verifier) list(e *entries, about published, program, label, digest string, binary []byte) {
 	want, err := modulesOf(binary, about.Version, digest, about.Created)
 	if err != nil {

@@ -94,7 +94,7 @@ type Blob struct {
 // EmptyConfig is the configuration of an artifact that needs none (OCI 1.1).
 var EmptyConfig = Blob{MediaType: "application/vnd.oci.empty.v1+json", Content: []byte("{}")}
 
-// ArtifactOptions describes an artifact that is no image: a chart, a list of modules, a component
+// ArtifactOptions describes an artifact that is no image: a chart, an SBOM, a component
 // descriptor.
 type ArtifactOptions struct {
 	// Type is the artifactType of the manifest. It may be empty if Config says what it is.

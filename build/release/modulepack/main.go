@@ -14,7 +14,7 @@
 // The same input gives the same files.
 //
 // verify reads a bundle, and says all that is wrong with it: file, path, value, and what to do. It
-// asks nobody. With -images it compares the lists of modules with the programs, with -before the
+// makes no requests. With -images it compares the SBOMs with the programs, with -before the
 // channels with those of an older channels.yaml, with -registry what was pushed, with -key the
 // signatures.
 //

@@ -131,7 +131,7 @@ func (s *site) build() {
 }
 
 // images packs the programs, one of them as a release does: for two platforms, with entries for
-// signatures and lists of modules beside it.
+// signatures and SBOMs beside it.
 func (s *site) images() {
 	s.t.Helper()
 	s.run(0, "images", "-programs", s.file("programs"), "-images", s.layout, "-commit", commit)

@@ -239,9 +239,9 @@ func TestBrokenBundles(t *testing.T) {
 		{reason: "a mutable tag", replace: [3]string{"images.json", `"tag": "` + s.Version + `"`, `"tag": "latest"`}, want: []string{"images.json at images[0].tag", "latest"}},
 		{reason: "another digest in the list of images", replace: [3]string{"images.json", `"digest": "` + nats.Digest, `"digest": "` + manager.Digest}, want: []string{"images.json at images", "digest", "the reference has"}},
 		{reason: "no size", replace: [3]string{"images.json", `"size": 12345`, `"size": 0`}, want: []string{"images.json at images[0].size"}},
-		{reason: "no list of modules", files: func(f Files) { delete(f, "sbom/nats-server.spdx.json") }, want: []string{"sbom/nats-server.spdx.json", "missing"}},
-		{reason: "a list of modules of another image", replace: [3]string{"sbom/nats-server.spdx.json", strings.TrimPrefix(nats.Digest, "sha256:"), strings.TrimPrefix(manager.Digest, "sha256:")}, want: []string{"sbom/nats-server.spdx.json at documentNamespace", "another image"}},
-		{reason: "a list of modules that lacks one", replace: [3]string{"sbom/nats-server.spdx.json", `"name": "example.org/library"`, `"name": "example.org/lib"`}, want: []string{"sbom/nats-server.spdx.json at packages", "example.org/library v0.1.0"}},
+		{reason: "no SBOM", files: func(f Files) { delete(f, "sbom/nats-server.spdx.json") }, want: []string{"sbom/nats-server.spdx.json", "missing"}},
+		{reason: "an SBOM of another image", replace: [3]string{"sbom/nats-server.spdx.json", strings.TrimPrefix(nats.Digest, "sha256:"), strings.TrimPrefix(manager.Digest, "sha256:")}, want: []string{"sbom/nats-server.spdx.json at documentNamespace", "another image"}},
+		{reason: "an SBOM that lacks a module", replace: [3]string{"sbom/nats-server.spdx.json", `"name": "example.org/library"`, `"name": "example.org/lib"`}, want: []string{"sbom/nats-server.spdx.json at packages", "example.org/library v0.1.0"}},
 		{reason: "a file too many", files: func(f Files) { f["notes.txt"] = nil }, want: []string{"notes.txt", "no file of a bundle"}},
 		{reason: "a lock of another schema", replace: [3]string{"crd-lock/eventings.v1alpha1.json", `"backend"`, `"backends"`}, want: []string{"crd-lock/eventings.v1alpha1.json", "not the schema"}},
 		{reason: "a field less than a released version", against: func(a *Against) {

@@ -248,7 +248,7 @@ func (v *verifier) checkCRs(ctx context.Context) {
 	}
 }
 
-// spdx is what is read of a list of modules.
+// spdx has the fields that are read of an SBOM.
 type spdx struct {
 	SPDXVersion       string `json:"spdxVersion"`
 	DocumentNamespace string `json:"documentNamespace"`
