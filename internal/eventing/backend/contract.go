@@ -69,7 +69,7 @@ type Backends struct {
 type NATSAddress struct {
 	URL    string `json:"url"`
 	Stream string `json:"stream"`
-	// CA is the name of the Secret with the authority of the servers' certificates.
+	// CA is the name of the Secret with the CA of the servers' certificates.
 	CA string `json:"ca"`
 }
 

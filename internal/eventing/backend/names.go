@@ -88,7 +88,7 @@ func (n Names) NATSConfig() string { return string(n) + "-nats-config" }
 // NATSUsers is the Secret with the seeds of the users.
 func (n Names) NATSUsers() string { return string(n) + "-nats-users" }
 
-// NATSCA is the Secret with the authority that signs the certificates of the servers.
+// NATSCA is the Secret with the CA that signs the certificates of the servers.
 func (n Names) NATSCA() string { return string(n) + "-nats-ca" }
 
 // NATSTLS is the Secret with the certificate of the servers.

@@ -73,7 +73,7 @@ type Options struct {
 	Namespace, Pod string
 	Names          backend.Names
 	Version        string
-	// SeedFile and CAFile are the seed of the user of NATS, and the authority of its servers.
+	// SeedFile and CAFile are the seed of the user of NATS, and the CA of its servers.
 	SeedFile, CAFile string
 	// DeadLetterSink and DeadLetterAfter are as in delivery.Options.
 	DeadLetterSink  *url.URL

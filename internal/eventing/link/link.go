@@ -29,7 +29,7 @@ var ErrNoNATS = errors.New("NATS cannot be reached")
 
 // Options are of a Link. All are required.
 type Options struct {
-	// SeedFile and CAFile are the seed of the user of NATS, and the authority of its servers.
+	// SeedFile and CAFile are the seed of the user of NATS, and the CA of its servers.
 	SeedFile, CAFile string
 	// Up is called when the connection is there, again or for the first time.
 	Up func()

@@ -283,7 +283,7 @@ func (a *actor) credentials(ctx context.Context, w *decide.World, name string) e
 		}
 		content[identity.CACertificate], content[identity.CAKey] = pair.Certificate, pair.Key
 	case a.Names.NATSTLS():
-		// The authority may have been created just now.
+		// The CA may have been created just now.
 		var ca corev1.Secret
 		if err := a.reader.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: a.Names.NATSCA()}, &ca); err != nil {
 			return fmt.Errorf("cannot read Secret %s: %w", a.Names.NATSCA(), err)
