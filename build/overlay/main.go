@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/build/digests"
-	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 )
 
 // hooks is the chart that becomes a sub-chart.
@@ -148,10 +147,30 @@ func addNamespace(o options) error {
 	if err != nil {
 		return fmt.Errorf("cannot read the template of the state namespace: %w", err)
 	}
+	namespace, err := stateNamespace(o)
+	if err != nil {
+		return err
+	}
 	if err := write(filepath.Join(o.chart, "templates", namespaceFile), raw); err != nil {
 		return err
 	}
-	return addBlock(filepath.Join(o.chart, "values.yaml"), fmt.Sprintf("%s:\n  stateNamespace: %s\n", hooks, kyma.StateNamespace))
+	return addBlock(filepath.Join(o.chart, "values.yaml"), fmt.Sprintf("%s:\n  stateNamespace: %s\n", hooks, namespace))
+}
+
+// stateNamespace is the default of the hooks.
+func stateNamespace(o options) (string, error) {
+	raw, err := os.ReadFile(filepath.Join(o.charts, hooks, "values.yaml"))
+	if err != nil {
+		return "", fmt.Errorf("cannot read the values of the hooks: %w", err)
+	}
+	var values struct{ Namespaces struct{ State string } }
+	if err := yaml.Unmarshal(raw, &values); err != nil {
+		return "", fmt.Errorf("cannot read the values of the hooks: %w", err)
+	}
+	if values.Namespaces.State == "" {
+		return "", errors.New("the values of the hooks have no namespaces.state")
+	}
+	return values.Namespaces.State, nil
 }
 
 // addHooks makes the hooks a sub-chart.
