@@ -118,6 +118,7 @@ func (t *turn) install(u *unstructured.Unstructured) {
 		}
 		epoch = is.GetAnnotations()[backend.EpochAnnotation]
 	}
+	keepDelivery(u, is)
 	drift.Seal(u, epoch)
 	switch {
 	case is == nil:

@@ -54,6 +54,21 @@ func (mesh) again(t *turn) Action {
 	return nil
 }
 
+// keepDelivery leaves the delivery of a Broker that exists as it is: for another one, Knative deletes
+// the Subscription of each Trigger that has none of its own, and creates it again. Until then, its
+// Channel drops events and answers with success.
+func keepDelivery(want, is *unstructured.Unstructured) {
+	if is == nil || is.GetKind() != "Broker" {
+		return
+	}
+	spec, _, _ := unstructured.NestedMap(want.Object, "spec")
+	delete(spec, "delivery")
+	if delivery, found, _ := unstructured.NestedMap(is.Object, "spec", "delivery"); found {
+		spec["delivery"] = delivery
+	}
+	want.Object["spec"] = spec
+}
+
 func (mesh) values(*Rules, *operatorv1alpha1.EventingSpec, map[string]string, []byte) (map[string]any, error) {
 	return map[string]any{}, nil
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
@@ -135,6 +136,45 @@ func TestMeshThatRefuses(t *testing.T) {
 	if _, last := s.play(); last.State != operatorv1alpha1.StateReady || last.Active != operatorv1alpha1.NATS {
 		t.Errorf("%s on %s", last.State, last.Active)
 	}
+}
+
+// TestBrokerKeepsItsDelivery: a Broker of an earlier version, or one that somebody has edited, keeps
+// its delivery. The next one has that of this version.
+func TestBrokerKeepsItsDelivery(t *testing.T) {
+	s := installed(t)
+	s.w.NATS.Quiet = true
+	s.want(operatorv1alpha1.EventMesh)
+	s.play()
+	broker := s.w.Ours[Key{"Broker", "eventing"}]
+	rendered, _, _ := unstructured.NestedMap(broker.Object, "spec", "delivery")
+	former := map[string]any{"retry": int64(9), "timeout": "PT12S"}
+	if err := unstructured.SetNestedMap(broker.Object, former, "spec", "delivery"); err != nil {
+		t.Fatal(err)
+	}
+	delivery := func(want map[string]any) {
+		t.Helper()
+		is, _, _ := unstructured.NestedMap(s.w.Ours[Key{"Broker", "eventing"}].Object, "spec", "delivery")
+		if diff := cmp.Diff(want, is); diff != "" {
+			t.Errorf("delivery (-want +got):\n%s", diff)
+		}
+	}
+	s.play() // what it was rendered as is marked on it
+	if actions, _ := s.play(); len(actions) > 0 {
+		t.Errorf("the edited Broker: %v", actions)
+	}
+	delivery(former)
+	s.d.Version = "1.2.4" // its label differs
+	if actions, _ := s.play(); !slices.Contains(actions, "apply Broker eventing") {
+		t.Errorf("the next version: %v", actions)
+	}
+	delivery(former)
+	s.want(operatorv1alpha1.NATS)
+	s.play()
+	s.ready()
+	s.play()
+	s.want(operatorv1alpha1.EventMesh)
+	s.play()
+	delivery(rendered)
 }
 
 // TestWhatTheControllerMounts: the Secrets that the controller has as volumes are there with both
