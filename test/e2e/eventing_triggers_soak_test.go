@@ -63,9 +63,9 @@ func TestSoakDeletedTriggers(t *testing.T) {
 	s.nothingLost(t)
 }
 
-// TestSoakEditedBroker: somebody edits the delivery of the Broker while an event is sent each 10 ms.
-// Knative recreates the Subscription of each Trigger that has no delivery of its own, and a Channel
-// without subscribers answers with success.
+// TestSoakEditedBroker: somebody edits the delivery of the Broker while an event is sent each 10
+// ms. Knative recreates the Subscription of each Trigger that has no delivery of its own, and a
+// Channel without subscribers answers with success.
 func TestSoakEditedBroker(t *testing.T) {
 	s := startSwitching(t, full)
 	s.to(t, "EventMesh")

@@ -54,9 +54,9 @@ func (mesh) again(t *turn) Action {
 	return nil
 }
 
-// keepDelivery leaves the delivery of a Broker that exists as it is: for another one, Knative deletes
-// the Subscription of each Trigger that has none of its own, and creates it again. Until then, its
-// Channel drops events and answers with success.
+// keepDelivery leaves the delivery of a Broker that exists as it is: for another one, Knative
+// deletes the Subscription of each Trigger that has none of its own, and creates it again. Until
+// then, its Channel drops events and answers with success.
 func keepDelivery(want, is *unstructured.Unstructured) {
 	if is == nil || is.GetKind() != "Broker" {
 		return

@@ -138,8 +138,8 @@ func TestMeshThatRefuses(t *testing.T) {
 	}
 }
 
-// TestBrokerKeepsItsDelivery: a Broker of an earlier version, or one that somebody has edited, keeps
-// its delivery. The next one has that of this version.
+// TestBrokerKeepsItsDelivery: a Broker of an earlier version, or one that somebody has edited,
+// keeps its delivery. The next one has that of this version.
 func TestBrokerKeepsItsDelivery(t *testing.T) {
 	s := installed(t)
 	s.w.NATS.Quiet = true
