@@ -38,6 +38,7 @@ const (
 	codeRefused = "refused"
 	// knativePrefix begins the attributes that Knative adds to an event.
 	knativePrefix = "Ce-Knative"
+	clockSkew     = 10 * time.Second // of two nodes, at most
 )
 
 var (
@@ -265,8 +266,7 @@ func (r *Receiver) serverOf(q *http.Request) (types.NamespacedName, serveFunc) {
 
 // serveEvent answers with what became of an event for one Subscription.
 func (r *Receiver) serveEvent(ctx context.Context, w http.ResponseWriter, q *http.Request, key types.NamespacedName, header http.Header, data []byte) {
-	// A probe of a Trigger of an earlier version: nobody waits for it any more.
-	if isProbe(q) || r.replaced() {
+	if isProbe(q) || r.replaced(q) { // nobody waits for a probe of an earlier version any more
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
@@ -286,12 +286,14 @@ func (r *Receiver) serveEvent(ctx context.Context, w http.ResponseWriter, q *htt
 	}
 }
 
-// replaced tells whether each event that comes through a Trigger of an earlier version comes
-// through the one for all, too. One that was sent before that one was there has ended by now.
-func (r *Receiver) replaced() bool {
+// replaced tells whether an event of a Trigger of an earlier version comes through the one for all,
+// too: that one was there before the Broker got the event.
+func (r *Receiver) replaced(q *http.Request) bool {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	return !r.all.IsZero() && time.Since(r.all) > backend.MeshTimeout
+	all := r.all
+	r.mu.Unlock()
+	arrived, _ := time.Parse(time.RFC3339Nano, q.Header.Get(knativePrefix+"arrivaltime")) // zero if it is not known
+	return !all.IsZero() && (time.Since(all) > backend.MeshTimeout || arrived.After(all.Add(clockSkew)))
 }
 
 // notFound answers where the Subscription cannot be delivered to: one that is gone wants nothing.

@@ -560,9 +560,14 @@ func TestReceiverMemoryIsShared(t *testing.T) {
 // until each of them has come through the Trigger for all, too.
 func TestReceiverOfTwoVersions(t *testing.T) {
 	s := startMeshSink(t, ordersSink)
-	former := func(id string) {
+	former := func(id string, arrived ...time.Time) {
 		t.Helper()
-		if w := s.post(http.MethodPost, "/deliver/shop/orders", "", func(h http.Header) { h.Set("Ce-Id", id) }); w.Code != http.StatusNoContent {
+		if w := s.post(http.MethodPost, "/deliver/shop/orders", "", func(h http.Header) {
+			h.Set("Ce-Id", id)
+			for _, at := range arrived {
+				h.Set("Ce-Knativearrivaltime", at.UTC().Format(time.RFC3339Nano))
+			}
+		}); w.Code != http.StatusNoContent {
 			t.Errorf("event %s is answered with %d", id, w.Code)
 		}
 	}
@@ -579,11 +584,17 @@ func TestReceiverOfTwoVersions(t *testing.T) {
 	}
 	former("2")
 	posted(2, "an event that was sent before")
+	s.receiver.all = time.Now().Add(-clockSkew)
+	former("before", s.receiver.all.Add(-time.Second))
+	former("skew", s.receiver.all.Add(clockSkew-time.Second))
+	posted(4, "events that the Broker may have got before")
+	former("after", s.receiver.all.Add(clockSkew+time.Second))
+	posted(4, "an event that the Broker got after that")
 	s.receiver.all = time.Now().Add(-backend.MeshTimeout - time.Second)
 	former("3")
-	posted(2, "after the time that an event takes")
+	posted(4, "after the time that an event takes")
 	if w := s.post(http.MethodPost, backend.EventsPath, "", func(h http.Header) { h.Set("Ce-Id", "3") }); w.Code != http.StatusNoContent {
 		t.Fatalf("the event for all is answered with %d", w.Code)
 	}
-	posted(3, "the same event through the Trigger for all")
+	posted(5, "the same event through the Trigger for all")
 }
