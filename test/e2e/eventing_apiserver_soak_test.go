@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -98,6 +97,6 @@ func (s *switching) apiServer(t *testing.T) int {
 			return pid
 		}
 	}
-	t.Fatal(fmt.Sprintf("no process of this machine is the API server at %s", at))
+	t.Fatalf("no process of this machine is the API server at %s", at)
 	return 0
 }

@@ -41,8 +41,8 @@ type Broker struct {
 }
 
 // wanted is the Trigger for a Broker. It has no filter: it takes all events. Its delivery is its
-// own, and never changed: for another one Knative makes its Subscription anew, and a Channel
-// without subscribers answers with success and drops the event.
+// own, and never changed: for another one Knative recreates its Subscription, and a Channel without
+// subscribers answers with success and drops the event.
 func (t *Trigger) wanted(b Broker, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": triggers.GroupVersion().String(), "kind": knative.Trigger.Kind,
