@@ -77,3 +77,20 @@ func TestSoakEditedBroker(t *testing.T) {
 	}
 	s.nothingLost(t)
 }
+
+// TestSoakDeletedBroker: somebody deletes the Broker while an event is sent each 10 ms. The
+// operator creates another one of that name, which has no subscriber yet and would drop events.
+func TestSoakDeletedBroker(t *testing.T) {
+	s := startSwitching(t, full)
+	s.to(t, "EventMesh")
+	s.accepted(t, 500)
+	for i := range 4 {
+		s.prober.Step(fmt.Sprintf("deletion %d", i+1))
+		began := time.Now()
+		s.do(t, "", "-n", eventingNamespace, "delete", "brokers.eventing.knative.dev", "eventing", "--wait=false")
+		s.accepted(t, 1000)
+		s.switched(t, "EventMesh", 3*time.Minute)
+		t.Logf("deletion %d: 1,000 more events accepted after %.0f s", i+1, time.Since(began).Seconds())
+	}
+	s.nothingLost(t)
+}
