@@ -94,3 +94,27 @@ func TestSoakDeletedBroker(t *testing.T) {
 	}
 	s.nothingLost(t)
 }
+
+// TestSoakDeletedTrigger: somebody deletes the Trigger while an event is sent each 10 ms. Until the
+// next one is there, Knative accepts events and drops them. It says how many.
+func TestSoakDeletedTrigger(t *testing.T) {
+	s := startSwitching(t, full)
+	s.to(t, "EventMesh")
+	s.accepted(t, 500)
+	s.prober.Step("the Trigger is deleted")
+	s.do(t, "", "-n", eventingNamespace, "delete", "triggers.eventing.knative.dev", present)
+	s.accepted(t, 1500)
+	s.prober.Step("after that")
+	s.accepted(t, 500)
+	s.stop()
+	waiting, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_ = s.prober.Await(waiting) // the report has what is missing
+	r := s.prober.Report()
+	t.Logf("%d of %d accepted events were lost; the prober's report:\n%s", len(r.Missing), r.Accepted, r)
+	for i := range r.Missing {
+		if r.Missing[i].Step == "after that" {
+			t.Errorf("%s was lost long after the deletion", &r.Missing[i])
+		}
+	}
+}
