@@ -23,26 +23,38 @@ import (
 // nothing is read.
 var channels = schema.GroupVersionResource{Group: "messaging.knative.dev", Version: "v1", Resource: "inmemorychannels"}
 
-// leftLimit is how long Knative has to remove a subscriber whose Trigger is gone.
-const leftLimit = 10 * time.Second
+const (
+	// leftLimit is how long Knative has to remove a subscriber whose Trigger is gone.
+	leftLimit = 10 * time.Second
+	// channelAgain is how long after a Channel could not be read it is tried again.
+	channelAgain = time.Minute
+)
 
-// channel is the Channel of the Broker, to be watched; nil if it cannot be read.
-func (t *Trigger) channel(ctx context.Context) *k8sutil.Collection {
+// followChannel reads the Channel of the Broker, and watches it until Leave. Its kind may be served
+// later than that of the Trigger, or never.
+func (t *Trigger) followChannel(ctx context.Context) {
+	if t.fans != nil || time.Since(t.fansAsked) < channelAgain {
+		return
+	}
+	t.fansAsked = time.Now()
 	one := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", t.names.BrokerChannel()).String()}
 	known := k8sutil.NewCollection(t.channels, one, nil, k8sutil.Retrying(readBudget, func(err error) { t.log.Warn("cannot read the Channel of the Broker, retrying", zap.Error(err)) }))
-	switch err := known.List(ctx); {
-	case err == nil:
-		return known
-	case !apierrors.IsNotFound(err):
-		t.log.Warn("cannot read the Channel of the Broker: subscribers that Knative leaves there are not noticed", zap.Error(err))
+	if err := known.List(ctx); err != nil {
+		if !apierrors.IsNotFound(err) {
+			t.log.Warn("cannot read the Channel of the Broker: it is not known whether the mesh refuses events", zap.Error(err))
+		}
+		return
 	}
-	return nil
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	others := t.stop
+	t.fans, t.stop = known, func() { others(); stop() }
+	known.Watch(watching, func(string) { t.changed() })
 }
 
-// refuses tells whether the Channel still has a subscriber of a Trigger that is gone, as
-// Refuses. Each event is then posted to a filter that knows no such Trigger, and each publisher
-// gets a failure. Knative removes such a subscriber at once. But when several Triggers are deleted
-// at a time, it writes the list of subscribers as it was before another one was removed, and nobody
+// refuses tells whether the Channel still has a subscriber of a Trigger that is gone, as Refuses.
+// Each event is then posted to a filter that knows no such Trigger, and each publisher gets a
+// failure. Knative removes such a subscriber at once. But when several Triggers are deleted at a
+// time, it writes the list of subscribers as it was before another one was removed, and nobody
 // looks at it again. It lets nobody else change the list:
 // docs/decisions/1211-one-trigger-and-the-roster.md.
 func (t *Trigger) refuses(ctx context.Context, known, channel *k8sutil.Collection) error {

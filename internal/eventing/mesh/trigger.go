@@ -62,9 +62,11 @@ type Trigger struct {
 
 	mu    sync.Mutex
 	known *k8sutil.Collection // nil: it is not followed. Triggers of an earlier version are among them
-	fans  *k8sutil.Collection // the Channel of the Broker; nil: it is not followed
-	stop  context.CancelFunc
-	asked Broker // whose Trigger is probed
+	// fans is the Channel of the Broker; nil: it is not followed. fansAsked is when it was asked for.
+	fans      *k8sutil.Collection
+	fansAsked time.Time
+	stop      context.CancelFunc
+	asked     Broker // whose Trigger is probed
 	// leftSince is since when the Channel has subscribers of Triggers that are gone.
 	leftSince time.Time
 	// noting is which creation this process is writing a probe of.
@@ -90,6 +92,8 @@ func (t *Trigger) Follow(ctx context.Context, need bool) error {
 	if t.known != nil {
 		if !need && len(t.known.All()) == 0 {
 			t.leave()
+		} else {
+			t.followChannel(ctx)
 		}
 		return nil
 	}
@@ -110,12 +114,9 @@ func (t *Trigger) Follow(ctx context.Context, need bool) error {
 	}
 	// The watch is longer than the request that begins it.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	t.known, t.fans, t.stop, t.asked = known, t.channel(ctx), stop, Broker{}
-	for _, followed := range []*k8sutil.Collection{t.known, t.fans} {
-		if followed != nil {
-			followed.Watch(watching, func(string) { t.changed() })
-		}
-	}
+	t.known, t.stop, t.asked = known, stop, Broker{}
+	known.Watch(watching, func(string) { t.changed() })
+	t.followChannel(ctx)
 	go t.probes(watching, known)
 	return nil
 }
@@ -151,7 +152,7 @@ func (t *Trigger) Leave() {
 func (t *Trigger) leave() {
 	if t.known != nil {
 		t.stop()
-		t.known, t.fans, t.stop, t.asked = nil, nil, nil, Broker{}
+		t.known, t.fans, t.fansAsked, t.stop, t.asked = nil, nil, time.Time{}, nil, Broker{}
 	}
 }
 
