@@ -153,7 +153,7 @@ func TestSoakUpgradeOnNATS(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, after, _ := strings.Cut(string(page), "## Going back to the version before\n")
-	_, after, _ = strings.Cut(after, "```sh\n")
+	_, after, _ = strings.Cut(after, "```bash\n")
 	script, _, _ := strings.Cut(after, "```")
 	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+u.Kubeconfig, "HOME="+t.TempDir())

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -96,6 +98,19 @@ func deadSink(to *sinks.Sinks, name string) (revive func()) {
 // docs/eventing/README.md says for going back.
 func (s *site) formerLabels() {
 	s.t.Helper()
+	if _, err := exec.LookPath("kubectl"); err == nil {
+		page, err := os.ReadFile("../../../docs/eventing/README.md")
+		s.check(err)
+		_, after, _ := strings.Cut(string(page), "## Going back to the version before\n")
+		_, after, _ = strings.Cut(after, "\nkubectl -n kyma-system label ")
+		command, _, _ := strings.Cut(after, "```")
+		cmd := exec.CommandContext(s.t.Context(), "bash", "-euo", "pipefail", "-c", "kubectl -n "+s.namespace+" label "+command)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig, "HOME="+s.t.TempDir())
+		if out, err := cmd.CombinedOutput(); err != nil {
+			s.t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
 	for _, gvr := range []schema.GroupVersionResource{statefulSets, deployments, services, configMaps, secrets, budgets, autoscalers, claims} {
 		list, err := s.client.Resource(gvr).Namespace(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: backend.PlaneLabel + "," + backend.InstanceLabel + "=" + s.prefix})
 		s.check(err)
