@@ -129,6 +129,7 @@ func (t *Trigger) adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for i := range list.Items {
 		is := &list.Items[i]
 		if !t.names.Ours(is.GetLabels()) {
@@ -136,10 +137,10 @@ func (t *Trigger) adopt(ctx context.Context) error {
 		}
 		want := map[string]any{backend.InstanceLabel: string(t.names), backend.PodInstanceLabel: nil}
 		if err := t.mark(ctx, is, want, nil); err != nil && !apierrors.IsNotFound(err) {
-			return err
+			errs = append(errs, err) // Knative has written its status meanwhile; the others are marked
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Leave ends what Follow began.
