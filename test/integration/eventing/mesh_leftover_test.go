@@ -1,6 +1,7 @@
 package eventing_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
 // inMemoryChannels is the kind that Knative's Broker has by default, with the fields of
@@ -85,6 +87,15 @@ func TestSubscribersThatKnativeLeaves(t *testing.T) {
 	r.fan(fine...)
 	r.comes(ours)
 	r.await("orders", "ready", onMesh(epoch, true))
+	told := func(want bool, name string) {
+		t.Helper()
+		poll.Until(t, limit, "the operator is told what is so", func(context.Context) error {
+			if is := r.followed(t, "pod-1").MeshRefuses; want != strings.Contains(is, "has a subscriber for Trigger "+name) || !want && is != "" {
+				return fmt.Errorf("it is told %q", is)
+			}
+			return nil
+		})
+	}
 	for name, left := range map[string]any{"es-1": subscriberOf(r.control, "es-1", "2"), "theirs": subscriberOf(r.control, "theirs", "of-before")} {
 		r.fan(append([]any{left}, fine...)...)
 		r.await("orders", "not ready while there is a subscriber of "+name, func(s *eventingv1alpha2.Subscription) string {
@@ -96,13 +107,9 @@ func TestSubscribersThatKnativeLeaves(t *testing.T) {
 			}
 			return "no condition says so"
 		})
-		if state := r.followed(t, "pod-1"); !strings.Contains(state.MeshRefuses, "has a subscriber for Trigger "+name) {
-			t.Errorf("the operator is told %q", state.MeshRefuses)
-		}
+		told(true, name)
 		r.fan(fine...)
 		r.await("orders", "ready without it", onMesh(epoch, true))
-		if state := r.followed(t, "pod-1"); state.MeshRefuses != "" {
-			t.Errorf("the operator is still told %q", state.MeshRefuses)
-		}
+		told(false, name)
 	}
 }
