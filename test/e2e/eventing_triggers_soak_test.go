@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -56,8 +58,15 @@ func TestSoakDeletedTriggers(t *testing.T) {
 	if !strings.Contains(message, "has a subscriber for Trigger theirs-") {
 		t.Errorf("the Eventing says %q", message)
 	}
+	_, command, _ := strings.Cut(message, "Next: ")
+	command, _, _ = strings.Cut(command, ", and when")
 	for _, to := range []string{"NATS", "EventMesh"} {
-		s.to(t, to)
+		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", strings.Replace(command, "NATS", to, 1))
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig, "HOME="+t.TempDir())
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+		s.switched(t, to, 5*time.Minute)
 		s.accepted(t, 200)
 	}
 	s.nothingLost(t)

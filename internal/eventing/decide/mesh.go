@@ -2,6 +2,7 @@ package decide
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 	"time"
 
@@ -136,10 +137,11 @@ func (mesh) problem(d *Rules, w *World) string {
 func refuses(d *Rules, w *World) string {
 	contract, _ := backend.ParseBackends(contractData(w.Object("ConfigMap", d.Names.Backends())))
 	state, _ := backend.ParseControllerState(contractData(w.Object("ConfigMap", d.Names.ControllerState())))
-	if !state.Follows(contract) {
+	if state.MeshRefuses == "" || !state.Follows(contract) {
 		return ""
 	}
-	return state.MeshRefuses
+	return fmt.Sprintf(`%s. A switch makes one. Next: kubectl -n %s patch eventings.operator.kyma-project.io %s --type=merge -p '{"spec":{"backend":{"type":"NATS"}}}', and when that is Ready, the same with EventMesh`,
+		state.MeshRefuses, w.Eventing.Namespace, w.Eventing.Name)
 }
 
 func (m mesh) exists(d *Rules, w *World) bool {

@@ -65,7 +65,7 @@ func (t *Trigger) refuses(ctx context.Context, known, channel *k8sutil.Collectio
 	if wait := t.noteLeft(len(left) > 0); len(left) == 0 || wait > 0 {
 		return nil
 	}
-	return Refuses(fmt.Sprintf("Channel %s/%s has a subscriber for Trigger %s, which is deleted: Knative refuses each event because of it, and only a new Broker helps. Next: set spec.backend.type of the Eventing to NATS, wait until it is Ready, and set it back",
+	return Refuses(fmt.Sprintf("Channel %s/%s has a subscriber for Trigger %s, which is deleted: Knative refuses each event because of it, and only a new Broker helps",
 		t.namespace, t.names.BrokerChannel(), left[0]))
 }
 

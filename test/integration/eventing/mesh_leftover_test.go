@@ -99,7 +99,7 @@ func TestSubscribersThatKnativeLeaves(t *testing.T) {
 	for name, left := range map[string]any{"es-1": subscriberOf(r.control, "es-1", "2"), "theirs": subscriberOf(r.control, "theirs", "of-before")} {
 		r.fan(append([]any{left}, fine...)...)
 		r.await("orders", "not ready while there is a subscriber of "+name, func(s *eventingv1alpha2.Subscription) string {
-			want := fmt.Sprintf("Channel %[1]s/eventing-kne-trigger has a subscriber for Trigger %[2]s, which is deleted: Knative refuses each event because of it, and only a new Broker helps. Next: set spec.backend.type of the Eventing to NATS, wait until it is Ready, and set it back", r.control, name)
+			want := fmt.Sprintf("Channel %[1]s/eventing-kne-trigger has a subscriber for Trigger %[2]s, which is deleted: Knative refuses each event because of it, and only a new Broker helps", r.control, name)
 			for _, c := range s.Status.Conditions {
 				if strings.Contains(c.Message, want) {
 					return onMesh(epoch, false)(s)
