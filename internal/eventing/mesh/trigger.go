@@ -62,7 +62,8 @@ type Trigger struct {
 
 	mu    sync.Mutex
 	known *k8sutil.Collection // nil: it is not followed. Triggers of an earlier version are among them
-	// fans is the Channel of the Broker; nil: it is not followed. fansAsked is when it was asked for.
+	// fans is the Channel of the Broker; nil: it is not followed. fansAsked is when it was asked
+	// for.
 	fans      *k8sutil.Collection
 	fansAsked time.Time
 	stop      context.CancelFunc
