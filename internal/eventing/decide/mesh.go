@@ -62,12 +62,10 @@ func keepDelivery(want, is *unstructured.Unstructured) {
 	if is == nil || is.GetKind() != "Broker" {
 		return
 	}
-	spec, _, _ := unstructured.NestedMap(want.Object, "spec")
-	delete(spec, "delivery")
+	unstructured.RemoveNestedField(want.Object, "spec", "delivery")
 	if delivery, found, _ := unstructured.NestedMap(is.Object, "spec", "delivery"); found {
-		spec["delivery"] = delivery
+		_ = unstructured.SetNestedMap(want.Object, delivery, "spec", "delivery") // spec is a map, as it is rendered
 	}
-	want.Object["spec"] = spec
 }
 
 func (mesh) values(*Rules, *operatorv1alpha1.EventingSpec, map[string]string, []byte) (map[string]any, error) {
@@ -135,13 +133,12 @@ func (mesh) problem(d *Rules, w *World) string {
 
 // refuses is why the mesh takes no event although Knative says that the Broker is ready.
 func refuses(d *Rules, w *World) string {
-	contract, _ := backend.ParseBackends(contractData(w.Object("ConfigMap", d.Names.Backends())))
-	state, _ := backend.ParseControllerState(contractData(w.Object("ConfigMap", d.Names.ControllerState())))
-	if state.MeshRefuses == "" || !state.Follows(contract) {
+	why := w.controllerState(d.Names).MeshRefuses
+	if why == "" || !w.followed(d.Names) {
 		return ""
 	}
 	return fmt.Sprintf(`%s. A switch makes one. Next: kubectl -n %s patch eventings.operator.kyma-project.io %s --type=merge -p '{"spec":{"backend":{"type":"NATS"}}}', and when that is Ready, the same with EventMesh`,
-		state.MeshRefuses, w.Eventing.Namespace, w.Eventing.Name)
+		why, w.Eventing.Namespace, w.Eventing.Name)
 }
 
 func (m mesh) exists(d *Rules, w *World) bool {

@@ -133,11 +133,16 @@ func (w *World) shortOf(of, what, component string, ready, wanted int32, refused
 	return strings.TrimSpace(fmt.Sprintf("%s: %d of %d %s are ready. %s", of, ready, wanted, what, cmp.Or(refused, rollout.Problem(w.podsOf(component)))))
 }
 
+// controllerState is what the controller says; empty if it says nothing that can be read.
+func (w *World) controllerState(names backend.Names) backend.ControllerState {
+	state, _ := backend.ParseControllerState(contractData(w.Object("ConfigMap", names.ControllerState())))
+	return state
+}
+
 // followed tells whether the controller says that it follows the present backends.
 func (w *World) followed(names backend.Names) bool {
 	contract, err := backend.ParseBackends(contractData(w.Object("ConfigMap", names.Backends())))
-	state, _ := backend.ParseControllerState(contractData(w.Object("ConfigMap", names.ControllerState()))) // empty with an error
-	return err == nil && state.Follows(contract)
+	return err == nil && w.controllerState(names).Follows(contract)
 }
 
 // sendsTo is the backend that the template of the publisher has; "" if there is no publisher.

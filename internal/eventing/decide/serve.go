@@ -72,7 +72,7 @@ func (t *turn) taking() bool {
 // waiting are the Subscriptions that are not ready on the wanted backend in this epoch. Whether
 // they are on another one does not matter.
 func (t *turn) waiting() (all []Subscription) {
-	state, _ := backend.ParseControllerState(contractData(t.w.Object("ConfigMap", t.Names.ControllerState()))) // empty with an error
+	state := t.w.controllerState(t.Names)
 	for _, s := range t.w.Subscriptions {
 		ready := s.Epochs[t.target] == t.contract.Epoch || state.AllReady(t.contract, t.target, s.Version)
 		if s.Valid && !s.Deleting && !s.Skipped && !ready {
