@@ -186,8 +186,9 @@ func (c *Controller) report(ctx context.Context, s *state) error {
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("ConfigMap %s does not exist yet: the operator creates it", key)
 	}
-	if is, bad := backend.ParseControllerState(config.Data); err == nil && (bad != nil || !is.Follows(of) || is.Leader != want.Leader || is.APICertificate != want.APICertificate || is.MeshRefuses != want.MeshRefuses ||
-		!maps.Equal(is.Ready, want.Ready)) {
+	is, bad := backend.ParseControllerState(config.Data)
+	is.At = want.At // alone it is nothing new
+	if err == nil && (bad != nil || !maps.Equal(is.Data(), want.Data())) {
 		config.Data = want.Data()
 		// With the version that was read: a former leader that wakes up does not overwrite what the
 		// present one says.
