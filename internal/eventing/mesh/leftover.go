@@ -33,10 +33,10 @@ const (
 // followChannel reads the Channel of the Broker, and watches it until Leave. Its kind may be served
 // later than that of the Trigger, or never.
 func (t *Trigger) followChannel(ctx context.Context) {
-	if t.fans != nil || time.Since(t.fansAsked) < channelAgain {
+	if t.channel != nil || time.Since(t.channelAsked) < channelAgain {
 		return
 	}
-	t.fansAsked = time.Now()
+	t.channelAsked = time.Now()
 	one := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", t.names.BrokerChannel()).String()}
 	known := k8sutil.NewCollection(t.channels, one, nil, k8sutil.Retrying(readBudget, func(err error) { t.log.Warn("cannot read the Channel of the Broker, retrying", zap.Error(err)) }))
 	if err := known.List(ctx); err != nil {
@@ -47,7 +47,7 @@ func (t *Trigger) followChannel(ctx context.Context) {
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	others := t.stop
-	t.fans, t.stop = known, func() { others(); stop() }
+	t.channel, t.stop = known, func() { others(); stop() }
 	known.Watch(watching, func(string) { t.changed() })
 }
 

@@ -45,18 +45,18 @@ func TestChannelOfALaterManifest(t *testing.T) {
 	follow(false, "before its kind is served")
 	served = true
 	follow(false, "right after that")
-	in.fansAsked = time.Now().Add(-channelAgain)
+	in.channelAsked = time.Now().Add(-channelAgain)
 	follow(true, "a minute later")
 
-	known, fans := in.seen()
-	if left, err := in.leftovers(t.Context(), known, fans); err != nil || len(left) != 1 || left[0] != "es-1" {
+	known, followed := in.seen()
+	if left, err := in.leftovers(t.Context(), known, followed); err != nil || len(left) != 1 || left[0] != "es-1" {
 		t.Errorf("left are %q, %v", left, err)
 	}
-	if err := in.refuses(t.Context(), known, fans); err != nil {
+	if err := in.refuses(t.Context(), known, followed); err != nil {
 		t.Errorf("while Knative has its time: %v", err)
 	}
 	in.leftSince = time.Now().Add(-leftLimit)
-	if err := in.refuses(t.Context(), known, fans); err == nil {
+	if err := in.refuses(t.Context(), known, followed); err == nil {
 		t.Error("after that, the mesh does not refuse")
 	}
 }

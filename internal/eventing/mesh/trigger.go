@@ -62,12 +62,12 @@ type Trigger struct {
 
 	mu    sync.Mutex
 	known *k8sutil.Collection // nil: it is not followed. Triggers of an earlier version are among them
-	// fans is the Channel of the Broker; nil: it is not followed. fansAsked is when it was asked
-	// for.
-	fans      *k8sutil.Collection
-	fansAsked time.Time
-	stop      context.CancelFunc
-	asked     Broker // whose Trigger is probed
+	// channel is the Channel of the Broker; nil: it is not followed. channelAsked is when it was
+	// asked for.
+	channel      *k8sutil.Collection
+	channelAsked time.Time
+	stop         context.CancelFunc
+	asked        Broker // whose Trigger is probed
 	// leftSince is since when the Channel has subscribers of Triggers that are gone.
 	leftSince time.Time
 	// noting is which creation this process is writing a probe of.
@@ -154,7 +154,7 @@ func (t *Trigger) Leave() {
 func (t *Trigger) leave() {
 	if t.known != nil {
 		t.stop()
-		t.known, t.fans, t.fansAsked, t.stop, t.asked = nil, nil, time.Time{}, nil, Broker{}
+		t.known, t.channel, t.channelAsked, t.stop, t.asked = nil, nil, time.Time{}, nil, Broker{}
 	}
 }
 
@@ -162,7 +162,7 @@ func (t *Trigger) leave() {
 func (t *Trigger) seen() (known, channel *k8sutil.Collection) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.known, t.fans
+	return t.known, t.channel
 }
 
 // BrokerUID reads the UID of a Broker, "" if there is none.
