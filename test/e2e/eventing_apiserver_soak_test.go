@@ -4,11 +4,8 @@ package e2e
 
 import (
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -79,24 +76,11 @@ func (s *switching) apiServer(t *testing.T) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	pid, err := findProcess("the API server at "+at.Host, func(_ string, command []string) bool {
+		return filepath.Base(command[0]) == "kube-apiserver" && slices.Contains(command, "--secure-port="+at.Port())
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range commands {
-		command, err := os.ReadFile(path)
-		if err != nil {
-			continue
-		}
-		args := strings.Split(string(command), "\x00")
-		if filepath.Base(args[0]) == "kube-apiserver" && slices.Contains(args, "--secure-port="+at.Port()) {
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return pid
-		}
-	}
-	t.Fatalf("no process of this machine is the API server at %s", at)
-	return 0
+	return pid
 }

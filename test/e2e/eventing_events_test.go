@@ -131,19 +131,23 @@ func (e *eventing) guide(t *testing.T, document string) (blocks []func() string)
 	t.Helper()
 	root, scripts := scriptsOf(t, document)
 	for _, script := range scripts {
-		blocks = append(blocks, func() string {
-			cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
-			cmd.Dir = root
-			cmd.Env = []string{"KUBECONFIG=" + e.Kubeconfig, "HOME=" + t.TempDir(), "PATH=" + filepath.Dir(e.kubectl) + ":" + os.Getenv("PATH")}
-			cmd.WaitDelay = 10 * time.Second
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("%s: %v\n%s\n%s", document, err, script, out)
-			}
-			return string(out)
-		})
+		blocks = append(blocks, func() string { return e.shell(t, root, script) })
 	}
 	return blocks
+}
+
+// shell runs commands in a directory, and returns what they print.
+func (e *eventing) shell(t *testing.T, dir, script string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir = dir
+	cmd.Env = []string{"KUBECONFIG=" + e.Kubeconfig, "HOME=" + t.TempDir(), "PATH=" + filepath.Dir(e.kubectl) + ":" + os.Getenv("PATH")}
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, script, out)
+	}
+	return string(out)
 }
 
 // kill deletes one pod of a component, without the time that it has to end. Kubernetes waits longer

@@ -217,19 +217,26 @@ func (s *switching) leadingController(t *testing.T) (pid int, pod string) {
 
 // processOf is the process of a program in a pod: the name of the pod is that of its host.
 func processOf(pod, program string) (int, error) {
+	return findProcess(program+" in Pod "+pod, func(proc string, command []string) bool {
+		if !strings.HasSuffix(command[0], program) {
+			return false
+		}
+		environment, err := os.ReadFile(filepath.Join(proc, "environ"))
+		return err == nil && slices.Contains(strings.Split(string(environment), "\x00"), "HOSTNAME="+pod)
+	})
+}
+
+// findProcess looks for a process of this machine, by its directory in /proc and its command.
+func findProcess(what string, is func(proc string, command []string) bool) (int, error) {
 	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return 0, err
 	}
 	for _, path := range commands {
 		command, err := os.ReadFile(path)
-		if err != nil || !strings.HasSuffix(strings.SplitN(string(command), "\x00", 2)[0], program) {
-			continue
-		}
-		environment, err := os.ReadFile(filepath.Join(filepath.Dir(path), "environ"))
-		if err == nil && slices.Contains(strings.Split(string(environment), "\x00"), "HOSTNAME="+pod) {
+		if err == nil && is(filepath.Dir(path), strings.Split(string(command), "\x00")) {
 			return strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		}
 	}
-	return 0, fmt.Errorf("no process runs %s in Pod %s", program, pod)
+	return 0, fmt.Errorf("no process of this machine is %s", what)
 }

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -61,11 +59,7 @@ func TestSoakDeletedTriggers(t *testing.T) {
 	_, command, _ := strings.Cut(message, "Next: ")
 	command, _, _ = strings.Cut(command, ", and when")
 	for _, to := range []string{"NATS", "EventMesh"} {
-		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", strings.Replace(command, "NATS", to, 1))
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig, "HOME="+t.TempDir())
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", command, err, out)
-		}
+		s.shell(t, "", strings.Replace(command, "NATS", to, 1))
 		s.switched(t, to, 5*time.Minute)
 		s.accepted(t, 200)
 	}

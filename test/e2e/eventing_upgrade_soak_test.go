@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -148,18 +146,12 @@ func TestSoakUpgradeOnNATS(t *testing.T) {
 	u.apply(t, "upgrade", always)
 	u.accepted(t, 1000)
 	u.prober.Step("the way back")
-	page, err := os.ReadFile("../../docs/eventing/README.md")
-	if err != nil {
-		t.Fatal(err)
+	root, scripts := scriptsOf(t, "docs/eventing/README.md")
+	back := slices.IndexFunc(scripts, func(script string) bool { return strings.Contains(script, " app.kubernetes.io/instance=eventing") })
+	if back < 0 {
+		t.Fatal("the page does not say how to go back")
 	}
-	_, after, _ := strings.Cut(string(page), "## Going back to the version before\n")
-	_, after, _ = strings.Cut(after, "```bash\n")
-	script, _, _ := strings.Cut(after, "```")
-	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+u.Kubeconfig, "HOME="+t.TempDir())
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	u.shell(t, root, scripts[back])
 	u.formerVersion(t)
 	u.apply(t, "back", always)
 	u.accepted(t, 1000)
