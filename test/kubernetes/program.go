@@ -3,7 +3,9 @@ package kubernetes
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,6 +65,17 @@ func (p Program) build(ctx context.Context, key string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
+	checkout, err := filepath.Abs(p.Dir)
+	if err != nil {
+		return "", err
+	}
+	err = os.WriteFile(filepath.Join(dir, checkoutFile), []byte(checkout), 0o644)
+	if err != nil {
+		return "", err
+	}
+	if err := removeOrphans(cache); err != nil {
+		return "", err
+	}
 	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return "", err
@@ -83,4 +96,29 @@ func (p Program) build(ctx context.Context, key string) (string, error) {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
 	return path, nil
+}
+
+// checkoutFile says beside a program which directory it was built from.
+const checkoutFile = ".checkout"
+
+// removeOrphans removes the programs whose checkout is gone: a clone for one run leaves 1 GiB.
+func removeOrphans(cache string) error {
+	files, err := filepath.Glob(filepath.Join(cache, "bin-*", checkoutFile))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		checkout, err := os.ReadFile(file)
+		if err != nil || len(checkout) == 0 {
+			// Another process removes it, or is about to write it.
+			continue
+		}
+		if _, err := os.Stat(string(checkout)); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Dir(file)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
