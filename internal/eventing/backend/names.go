@@ -33,6 +33,9 @@ const (
 	// ValuesAnnotation has the values with which an object was rendered, so that a backend that is
 	// left is not rendered from a spec that says something else by now.
 	ValuesAnnotation = "eventing.kyma-project.io/values"
+	// TriggerFinalizer keeps a Trigger that somebody deletes, and with it what Knative has made for
+	// it, until another Trigger has taken over.
+	TriggerFinalizer = "eventing.kyma-project.io/trigger"
 	// EpochAnnotation has the epoch in which an object was last wanted.
 	EpochAnnotation = "eventing.kyma-project.io/epoch"
 	// TriggerParameter is in the query of what the mesh posts to the controller: what tells the

@@ -326,13 +326,23 @@ func (a *actor) abandon(ctx context.Context, s decide.Subscription) error {
 	return client.IgnoreNotFound(a.client.Patch(ctx, &is, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(a.Names.Owner())))
 }
 
-// removeTrigger deletes a Trigger that has our labels.
+// removeTrigger deletes a Trigger that has our labels, and lets it go.
 func (a *actor) removeTrigger(ctx context.Context, name string) error {
 	is := metadataOf(dependency.Trigger)
 	if err := a.reader.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: name}, is); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	if !a.Names.Ours(is.Labels) {
+		return nil
+	}
+	before := is.DeepCopy()
+	if controllerutil.RemoveFinalizer(is, backend.TriggerFinalizer) {
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := a.client.Patch(ctx, is, patch, client.FieldOwner(a.Names.Owner())); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	if is.DeletionTimestamp != nil {
 		return nil
 	}
 	return client.IgnoreNotFound(a.client.Delete(ctx, is, client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion}))

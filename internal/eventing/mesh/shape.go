@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,6 +59,7 @@ func (t *Trigger) wanted(b Broker, name string) *unstructured.Unstructured {
 	u.SetNamespace(t.namespace)
 	u.SetLabels(t.names.Labels(backend.PlaneMesh, "trigger", t.version, nil))
 	u.SetAnnotations(map[string]string{backend.EpochAnnotation: b.Epoch, brokerAnnotation: string(b.UID)})
+	u.SetFinalizers([]string{backend.TriggerFinalizer})
 	return u
 }
 
@@ -105,8 +107,16 @@ func filtered(trigger *unstructured.Unstructured) bool {
 	return len(filters) > 0 || len(attributes) > 0
 }
 
-// marked tells whether a Trigger has the labels and the epoch that are wanted.
+// held tells whether a Trigger stays when somebody deletes it.
+func held(trigger *unstructured.Unstructured) bool {
+	return slices.Contains(trigger.GetFinalizers(), backend.TriggerFinalizer)
+}
+
+// marked tells whether a Trigger has the labels, the epoch and the finalizer that are wanted.
 func marked(is, want *unstructured.Unstructured) bool {
+	if !held(is) {
+		return false
+	}
 	for key, value := range want.GetLabels() {
 		if is.GetLabels()[key] != value {
 			return false

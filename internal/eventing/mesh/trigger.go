@@ -3,13 +3,13 @@ package mesh
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -48,8 +48,8 @@ func (r Refuses) Error() string { return string(r) }
 
 // Trigger is that of one installation. Its methods can be called at the same time.
 type Trigger struct {
-	triggers, brokers dynamic.ResourceInterface
-	channels          dynamic.ResourceInterface
+	triggers          objects
+	brokers, channels dynamic.ResourceInterface
 	probed            dynamic.ResourceInterface // for what each process may write
 	namespace         string
 	names             backend.Names
@@ -78,7 +78,7 @@ type Trigger struct {
 // changed is called when the Trigger, or one of an earlier version, comes, changes or goes.
 func New(client, probed dynamic.Interface, namespace string, names backend.Names, version string, log *zap.Logger, changed func()) *Trigger {
 	return &Trigger{
-		triggers: client.Resource(triggers).Namespace(namespace), brokers: client.Resource(brokers).Namespace(namespace),
+		triggers: objects{client.Resource(triggers).Namespace(namespace), namespace}, brokers: client.Resource(brokers).Namespace(namespace),
 		channels: client.Resource(channels).Namespace(namespace), probed: probed.Resource(triggers).Namespace(namespace),
 		namespace: namespace, names: names, version: version, log: log, changed: changed,
 		poster: eventservice.NewPoster("eventing-controller", backend.MeshTimeout, 1), wake: make(chan struct{}, 1),
@@ -137,7 +137,7 @@ func (t *Trigger) adopt(ctx context.Context) error {
 			continue
 		}
 		want := map[string]any{backend.InstanceLabel: string(t.names), backend.PodInstanceLabel: nil}
-		if err := t.mark(ctx, is, want, nil); err != nil && !apierrors.IsNotFound(err) {
+		if _, err := t.triggers.mark(ctx, is, map[string]any{"labels": want}); err != nil && !apierrors.IsNotFound(err) {
 			errs = append(errs, err) // Knative has written its status meanwhile; the others are marked
 		}
 	}
@@ -190,6 +190,9 @@ func (t *Trigger) Ensure(ctx context.Context, b Broker) error {
 		return NotReady(ErrNoKind.Error())
 	}
 	if b.UID == "" {
+		if err := t.letGo(ctx, known); err != nil {
+			return err
+		}
 		return NotReady(fmt.Sprintf("Broker %s/%s does not exist", t.namespace, b.Name))
 	}
 	is, err := t.find(ctx, known, b)
@@ -205,7 +208,12 @@ func (t *Trigger) Ensure(ctx context.Context, b Broker) error {
 		if t.names.Former(is.GetLabels()) {
 			marks[backend.PodInstanceLabel] = nil
 		}
-		if err := t.mark(ctx, is, marks, want.GetAnnotations()); err != nil {
+		finalizers := is.GetFinalizers()
+		if !held(is) {
+			finalizers = append(finalizers, backend.TriggerFinalizer)
+		}
+		marked := map[string]any{"labels": marks, "annotations": want.GetAnnotations(), "finalizers": finalizers}
+		if _, err := t.triggers.mark(ctx, is, marked); err != nil {
 			return err
 		}
 	}
@@ -222,9 +230,7 @@ func (t *Trigger) Ensure(ctx context.Context, b Broker) error {
 	}
 	for _, name := range t.names.Triggers() {
 		if former := known.Get(t.namespace, name); former != nil && name != is.GetName() {
-			// It stays until its Channel posts nothing to it any more: Knative answers for a
-			// Trigger that is gone with a failure.
-			if err := t.delete(ctx, former, metav1.DeletePropagationForeground); err != nil {
+			if err := t.triggers.replaced(ctx, former); err != nil {
 				return err
 			}
 		}
@@ -257,8 +263,8 @@ func (t *Trigger) find(ctx context.Context, known *k8sutil.Collection, b Broker)
 			return nil, fmt.Errorf("cannot read Trigger %s/%s: %w", t.namespace, name, err)
 		case t.does(u, b):
 			return u, nil
-		default:
-			if err := t.delete(ctx, u, metav1.DeletePropagationBackground); err != nil {
+		case u.GetDeletionTimestamp() == nil || !t.names.Ours(u.GetLabels()):
+			if err := t.triggers.remove(ctx, u); err != nil {
 				return nil, err
 			}
 		}
@@ -272,16 +278,55 @@ func (t *Trigger) find(ctx context.Context, known *k8sutil.Collection, b Broker)
 			return nil, notYet(t.namespace + "/" + name)
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			return nil, fmt.Errorf("cannot create Trigger %s/%s: %w", t.namespace, name, err)
+			err = fmt.Errorf("cannot create Trigger %s/%s: %w", t.namespace, name, err)
+			if refusesNew(err) {
+				err = errors.Join(err, t.letGo(ctx, known))
+			}
+			return nil, err
 		}
 	}
-	// Both names are taken by others: the first one that goes tells of it.
+	return nil, t.makeRoom(ctx, known)
+}
+
+// makeRoom removes one of two Triggers that do not do what is wanted: not the only one that events
+// may come through. The watch tells when it is gone.
+func (t *Trigger) makeRoom(ctx context.Context, known *k8sutil.Collection) error {
+	var least *unstructured.Unstructured
 	for _, name := range t.names.Triggers() {
-		if u := known.Get(t.namespace, name); u != nil {
-			return nil, cmp.Or(t.delete(ctx, u, metav1.DeletePropagationBackground), error(NotReady("Trigger "+t.namespace+"/"+name+" is being deleted")))
+		u := known.Get(t.namespace, name)
+		switch {
+		case u == nil:
+		case u.GetDeletionTimestamp() != nil && !held(u):
+			return beingDeleted(u)
+		case least == nil || !reached(u):
+			least = u
 		}
 	}
-	return nil, notYet(t.namespace + "/" + t.names.Triggers()[0])
+	if least == nil {
+		return notYet(t.namespace + "/" + t.names.Triggers()[0])
+	}
+	return cmp.Or(t.triggers.replaced(ctx, least), beingDeleted(least))
+}
+
+func beingDeleted(u *unstructured.Unstructured) error {
+	return NotReady("Trigger " + u.GetNamespace() + "/" + u.GetName() + " is being deleted")
+}
+
+// refusesNew tells of an error that the namespace, or the kind, is being deleted.
+func refusesNew(err error) bool {
+	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsMethodNotSupported(err)
+}
+
+// letGo lets those Triggers go that somebody has deleted, when no other one can take over, or when
+// no event can come.
+func (t *Trigger) letGo(ctx context.Context, known *k8sutil.Collection) error {
+	var errs []error
+	for _, u := range known.All() {
+		if u.GetDeletionTimestamp() != nil {
+			errs = append(errs, t.triggers.remove(ctx, u))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // does tells whether a Trigger does what is wanted, and stays.
@@ -292,23 +337,6 @@ func (t *Trigger) does(u *unstructured.Unstructured, b Broker) bool {
 // notYet is what is said of a Trigger until Knative has something to say: each text of its own
 // would be a write of each Subscription.
 func notYet(trigger string) NotReady { return NotReady("Trigger " + trigger + " is not ready yet") }
-
-// mark writes labels, of which nil removes one, and annotations, if nobody has changed the Trigger
-// meanwhile.
-func (t *Trigger) mark(ctx context.Context, is *unstructured.Unstructured, labels map[string]any, annotations map[string]string) error {
-	metadata := map[string]any{"resourceVersion": is.GetResourceVersion(), "uid": is.GetUID(), "labels": labels}
-	if annotations != nil { // null would remove all
-		metadata["annotations"] = annotations
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": metadata})
-	if err != nil {
-		return err
-	}
-	if _, err := t.triggers.Patch(ctx, is.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("cannot mark Trigger %s/%s: %w", t.namespace, is.GetName(), err)
-	}
-	return nil
-}
 
 // Any tells whether there is a Trigger of ours.
 func (t *Trigger) Any() bool {
@@ -324,19 +352,6 @@ func (t *Trigger) Delete(ctx context.Context) error {
 	}
 	all := known.All()
 	errs := make([]error, len(all))
-	workqueue.ParallelizeUntil(ctx, writers, len(all), func(i int) { errs[i] = t.delete(ctx, all[i], metav1.DeletePropagationBackground) })
+	workqueue.ParallelizeUntil(ctx, writers, len(all), func(i int) { errs[i] = t.triggers.remove(ctx, all[i]) })
 	return errors.Join(errs...)
-}
-
-// delete deletes a Trigger in the version that was seen. In the foreground, that needs Knative.
-func (t *Trigger) delete(ctx context.Context, is *unstructured.Unstructured, how metav1.DeletionPropagation) error {
-	if is.GetDeletionTimestamp() != nil {
-		return nil
-	}
-	uid, version := is.GetUID(), is.GetResourceVersion()
-	err := t.triggers.Delete(ctx, is.GetName(), metav1.DeleteOptions{PropagationPolicy: &how, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("cannot delete Trigger %s/%s: %w", t.namespace, is.GetName(), err)
-	}
-	return nil
 }

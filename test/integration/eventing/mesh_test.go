@@ -374,6 +374,82 @@ func TestTrigger(t *testing.T) {
 	}
 }
 
+// TestDeletedTrigger: a Trigger that somebody deletes leads events to the controller until another
+// one does.
+func TestDeletedTrigger(t *testing.T) {
+	r := newMeshRig(t)
+	epoch := r.serveMesh(operatorv1alpha1.EventMesh)
+	r.controller("pod-1", "--lease-duration=15s")
+	r.subscribe("orders", "order.created.v1", "")
+	kind := r.client.Resource(triggers).Namespace(r.control)
+	first := r.awaitTrigger()
+	r.comes(first)
+	r.await("orders", "ready", onMesh(epoch, true))
+	remove := func(u *unstructured.Unstructured) {
+		t.Helper()
+		if err := kind.Delete(t.Context(), u.GetName(), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(u.GetUID()))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stays := func(u *unstructured.Unstructured, when string) {
+		t.Helper()
+		if is, err := kind.Get(t.Context(), u.GetName(), metav1.GetOptions{}); err != nil || is.GetUID() != u.GetUID() {
+			t.Errorf("%s, the Trigger that carried events is gone: %v", when, err)
+		}
+	}
+	goes := func(u *unstructured.Unstructured, when string) {
+		t.Helper()
+		poll.Until(t, limit, "a deleted Trigger is gone "+when, func(ctx context.Context) error {
+			is, err := kind.Get(ctx, u.GetName(), metav1.GetOptions{})
+			if err == nil && is.GetUID() != u.GetUID() {
+				return nil
+			}
+			return poll.Gone(err)
+		})
+	}
+
+	// Twice: the second one is deleted before anything comes through it.
+	remove(first)
+	second := r.awaitAnother(first)
+	stays(first, "beside a second one")
+	remove(second)
+	goes(second, "for a third one")
+	third := r.awaitAnother(first)
+	stays(first, "beside a third one")
+	r.comes(third)
+	goes(first, "after the third one carries events")
+	r.await("orders", "ready through the third one", onMesh(epoch, true))
+
+	// Without the finalizer.
+	if _, err := kind.Patch(t.Context(), third.GetName(), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, limit, "the finalizer is back", func(context.Context) error {
+		if len(r.awaitTrigger().GetFinalizers()) == 0 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+
+	// A Broker that is gone brings no events.
+	if err := r.client.Resource(brokers).Namespace(r.control).Delete(t.Context(), meshBroker, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	remove(third)
+	goes(third, "without the Broker")
+
+	// The mesh is left.
+	r.createBroker("{}")
+	r.serveMesh(operatorv1alpha1.EventMesh)
+	last := r.awaitTrigger()
+	r.comes(last)
+	remove(last)
+	r.awaitAnother(last)
+	stays(last, "before the mesh is left")
+	r.serveMesh(operatorv1alpha1.NATS)
+	r.awaitNoTrigger()
+}
+
 func (r *meshRig) awaitNoTrigger() {
 	r.t.Helper()
 	poll.Until(r.t, limit, "there is no Trigger", func(ctx context.Context) error {

@@ -43,6 +43,7 @@ var rare = map[string]map[string]string{
 		"patch eventing.kyma-project.io/subscriptions":        "the same",
 		"get eventing.knative.dev/triggers":                   "a controller that is gone has left one",
 		"delete eventing.knative.dev/triggers":                "the same",
+		"patch eventing.knative.dev/triggers":                 "the same",
 		"get autoscaling/horizontalpodautoscalers":            "one that was there when the watch began",
 		"update autoscaling/horizontalpodautoscalers":         "the same",
 	},
