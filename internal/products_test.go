@@ -94,6 +94,7 @@ var owners = map[string]string{
 
 	"test/e2e/eventing_apiserver_soak_test.go": eventingProduct,
 	"test/e2e/eventing_events_test.go":         eventingProduct,
+	"test/e2e/eventing_knative_soak_test.go":   eventingProduct,
 	"test/e2e/eventing_nats_soak_test.go":      eventingProduct,
 	"test/e2e/eventing_operator_soak_test.go":  eventingProduct,
 	"test/e2e/eventing_pause_soak_test.go":     eventingProduct,

@@ -98,17 +98,46 @@ func TestSoakDeletedBroker(t *testing.T) {
 	s.nothingLost(t)
 }
 
-// TestSoakDeletedTrigger: somebody deletes the Trigger while an event is sent each 10 ms. Until the
-// next one is there, Knative accepts events and drops them. It says how many.
+// TestSoakDeletedTrigger: somebody deletes the Trigger, and all Triggers of the namespace, while an
+// event is sent each 10 ms. The one that carries events stays until another one does.
 func TestSoakDeletedTrigger(t *testing.T) {
 	s := startSwitching(t, full)
 	s.to(t, "EventMesh")
 	s.accepted(t, 500)
-	s.prober.Step("the Trigger is deleted")
-	s.do(t, "", "-n", eventingNamespace, "delete", "triggers.eventing.knative.dev", present)
-	s.accepted(t, 1500)
-	s.prober.Step("after that")
+	for i := range 3 {
+		s.prober.Step(fmt.Sprintf("deletion %d", i+1))
+		began := time.Now()
+		s.do(t, "", "-n", eventingNamespace, "delete", "triggers.eventing.knative.dev", "--all")
+		gone := time.Since(began)
+		s.accepted(t, 500)
+		s.switched(t, "EventMesh", 2*time.Minute)
+		t.Logf("deletion %d: gone after %.1f s", i+1, gone.Seconds())
+	}
+	for i := range 4 { // the next one is deleted before events come through it
+		s.prober.Step(fmt.Sprintf("deletion %d of several", i+1))
+		s.do(t, "", "-n", eventingNamespace, "delete", "triggers.eventing.knative.dev", "--all", "--wait=false")
+		s.accepted(t, 50)
+	}
 	s.accepted(t, 500)
+	s.switched(t, "EventMesh", 2*time.Minute)
+	s.nothingLost(t)
+}
+
+// TestSoakDeletedParts: somebody deletes what Knative has made of the Broker and the Trigger, while
+// an event is sent each 10 ms. Until it is back, Knative accepts events and drops them, and nobody
+// but Knative can change that. It says how many, and that it ends.
+func TestSoakDeletedParts(t *testing.T) {
+	s := startSwitching(t, full)
+	s.to(t, "EventMesh")
+	s.accepted(t, 500)
+	for _, kind := range []string{"subscriptions.messaging.knative.dev", "inmemorychannels.messaging.knative.dev"} {
+		s.prober.Step(kind + " are deleted")
+		s.do(t, "", "-n", eventingNamespace, "delete", kind, "--all", "--wait=false")
+		s.accepted(t, 1500)
+		s.switched(t, "EventMesh", 2*time.Minute)
+		s.prober.Step(kind + " are back")
+		s.accepted(t, 500)
+	}
 	s.stop()
 	waiting, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -116,7 +145,7 @@ func TestSoakDeletedTrigger(t *testing.T) {
 	r := s.prober.Report()
 	t.Logf("%d of %d accepted events were lost; the prober's report:\n%s", len(r.Missing), r.Accepted, r)
 	for i := range r.Missing {
-		if r.Missing[i].Step == "after that" {
+		if strings.HasSuffix(r.Missing[i].Step, "are back") {
 			t.Errorf("%s was lost long after the deletion", &r.Missing[i])
 		}
 	}
