@@ -228,6 +228,9 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	if err := c.register(mgr); err != nil {
 		return err
 	}
+	if err := mgr.Add(manager.RunnableFunc(c.watchSaid(kinds))); err != nil {
+		return err
+	}
 	return mgr.Start(ctx)
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -314,7 +313,7 @@ func beingDeleted(u *unstructured.Unstructured) error {
 
 // refusesNew tells of an error that the namespace, or the kind, is being deleted.
 func refusesNew(err error) bool {
-	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsMethodNotSupported(err)
+	return k8sutil.NamespaceTerminating(err) || apierrors.IsMethodNotSupported(err)
 }
 
 // letGo lets those Triggers go that somebody has deleted, when no other one can take over, or when

@@ -15,8 +15,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
@@ -397,4 +399,22 @@ func TestLeaderEnds(t *testing.T) {
 	if diff := cmp.Diff(ids, r.sinks.IDs("ordered")); diff != "" {
 		t.Errorf("events are out of order, or there twice (-want +got):\n%s", diff)
 	}
+}
+
+// TestSaidAgain: what the controller says in its ConfigMap is there again when somebody deletes or
+// changes that. The operator waits for it.
+func TestSaidAgain(t *testing.T) {
+	r := newRig(t, true)
+	r.controller("pod-1")
+	r.followed(t, "pod-1")
+	of, name := r.client.Resource(configMaps).Namespace(r.control), backend.Names(backend.DefaultPrefix).ControllerState()
+	if err := of.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.apply(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}) // as the operator does
+	r.followed(t, "pod-1")
+	if _, err := of.Patch(t.Context(), name, types.MergePatchType, []byte(`{"data":{"epoch":"of a backup"}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.followed(t, "pod-1")
 }
