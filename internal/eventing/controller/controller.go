@@ -168,7 +168,10 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	if err != nil {
 		return fmt.Errorf("cannot create a client for the mesh: %w", err)
 	}
-	c.trigger = mesh.New(kinds, probed, o.Namespace, o.Names, o.Version, log, func() { c.backends.add(c.backendsKey(), 0) })
+	c.trigger = mesh.New(mesh.Options{
+		Client: kinds, Probed: probed, Namespace: o.Namespace, Names: o.Names, Version: o.Version, Lease: o.Lease, Log: log,
+		Changed: func() { c.backends.add(c.backendsKey(), 0) },
+	})
 	c.roster = roster.New(roster.Options{
 		Client: probed, Leader: kinds, Namespace: o.Namespace, Name: o.Names.ControllerRoster(), Pod: o.Pod, Member: o.DeliverAddress != "0", Lease: o.Lease, Log: log,
 		Open:  func(ctx context.Context) (roster.Subscriptions, error) { return directory.Open(ctx, probed, log) },

@@ -33,12 +33,16 @@ const (
 	probeAttribute = "all"
 )
 
-// ask lets probes be posted until the Trigger of a Broker is reached. It returns at once.
+// ask lets probes be posted until the Trigger of a Broker is reached, and from time to time after
+// that. It returns at once.
 func (t *Trigger) ask(in *k8sutil.Collection, b Broker) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.known != in {
 		return
+	}
+	if t.asked != b {
+		t.health.tried(nil)
 	}
 	t.asked = b
 	select {
@@ -49,26 +53,33 @@ func (t *Trigger) ask(in *k8sutil.Collection, b Broker) {
 
 // probes posts probes until ctx ends, one after the other.
 func (t *Trigger) probes(ctx context.Context, in *k8sutil.Collection) {
-	pause := firstProbe
+	pause, tried := firstProbe, time.Now()
 	for ctx.Err() == nil {
 		t.mu.Lock()
 		b := t.asked
 		t.mu.Unlock()
-		if !t.waits(in, b) {
-			pause = firstProbe
-			select {
-			case <-t.wake:
-			case <-ctx.Done():
+		if t.waits(in, b) {
+			if err := t.post(ctx, b); err != nil {
+				t.log.Info("an event of the controller does not come through the mesh yet", zap.Error(err))
 			}
+			if k8sutil.Sleep(ctx, pause) != nil {
+				return
+			}
+			pause, tried = min(2*pause, lastProbe), time.Now()
 			continue
 		}
-		if err := t.post(ctx, b); err != nil {
-			t.log.Info("an event of the controller does not come through the mesh yet", zap.Error(err))
+		pause = firstProbe
+		if b.URL != "" && time.Since(tried) >= t.health.every {
+			err := t.post(ctx, b)
+			if tried = time.Now(); ctx.Err() == nil {
+				t.health.tried(err)
+			}
 		}
-		if k8sutil.Sleep(ctx, pause) != nil {
-			return
+		select {
+		case <-t.wake:
+		case <-time.After(t.health.every - time.Since(tried)):
+		case <-ctx.Done():
 		}
-		pause = min(2*pause, lastProbe)
 	}
 }
 
@@ -89,6 +100,8 @@ func (t *Trigger) post(ctx context.Context, b Broker) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, tryLimit)
+	defer cancel()
 	status, _, err := t.poster.Post(ctx, to, http.Header{
 		"Ce-Specversion": {"1.0"}, "Ce-Id": {"probe-" + uuid.NewString()}, "Ce-Source": {probeSource}, "Ce-Type": {probeType}, http.CanonicalHeaderKey("ce-" + backend.ProbeAttribute): {probeAttribute},
 	}, nil)
@@ -103,20 +116,25 @@ func (t *Trigger) post(ctx context.Context, b Broker) error {
 func (t *Trigger) Reached(ctx context.Context, creation string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if creation == "" || t.noting == creation {
+	// It may be noted again: somebody may have removed that.
+	if creation == "" || t.noting == creation || t.noted == creation && time.Since(t.notedAt) < noteLimit {
 		return
 	}
 	t.noting = creation
 	go func() {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteLimit)
 		defer cancel()
-		if err := t.note(limited, creation); err != nil {
+		err := t.note(limited, creation)
+		if err != nil {
 			t.log.Warn("cannot note that an event has come through the Trigger: another one is posted", zap.Error(err))
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if t.noting == creation {
 			t.noting = ""
+		}
+		if err == nil {
+			t.noted, t.notedAt = creation, time.Now()
 		}
 	}()
 }

@@ -67,20 +67,39 @@ type Trigger struct {
 	channelAsked time.Time
 	stop         context.CancelFunc
 	asked        Broker // whose Trigger is probed
-	// leftSince is since when the Channel has subscribers of Triggers that are gone.
-	leftSince time.Time
-	// noting is which creation this process is writing a probe of.
-	noting string
+	// noting is which creation this process is writing a probe of, noted the one of which it has
+	// done so last, at notedAt.
+	noting, noted string
+	notedAt       time.Time
+
+	health *health
 }
 
-// New returns the Trigger in a namespace. client is the leader's, and probed that of any process.
-// changed is called when the Trigger, or one of an earlier version, comes, changes or goes.
-func New(client, probed dynamic.Interface, namespace string, names backend.Names, version string, log *zap.Logger, changed func()) *Trigger {
+// Options are those of a Trigger. All are required.
+type Options struct {
+	// Client is the leader's, and Probed that of any process.
+	Client, Probed dynamic.Interface
+	Namespace      string
+	Names          backend.Names
+	Version        string
+	// Lease is how long the leader leads without renewing it. What is found out in the time of one
+	// renewal is looked at that often.
+	Lease time.Duration
+	Log   *zap.Logger
+	// Changed is called when the Trigger, or one of an earlier version, comes, changes or goes, and
+	// when the mesh begins or stops to refuse events.
+	Changed func()
+}
+
+// New returns the Trigger in a namespace.
+func New(o Options) *Trigger {
+	in := objects{o.Client.Resource(triggers).Namespace(o.Namespace), o.Namespace}
 	return &Trigger{
-		triggers: objects{client.Resource(triggers).Namespace(namespace), namespace}, brokers: client.Resource(brokers).Namespace(namespace),
-		channels: client.Resource(channels).Namespace(namespace), probed: probed.Resource(triggers).Namespace(namespace),
-		namespace: namespace, names: names, version: version, log: log, changed: changed,
+		triggers: in, brokers: o.Client.Resource(brokers).Namespace(o.Namespace),
+		channels: o.Client.Resource(channels).Namespace(o.Namespace), probed: o.Probed.Resource(triggers).Namespace(o.Namespace),
+		namespace: o.Namespace, names: o.Names, version: o.Version, log: o.Log, changed: o.Changed,
 		poster: eventservice.NewPoster("eventing-controller", backend.MeshTimeout, 1), wake: make(chan struct{}, 1),
+		health: &health{triggers: in, channel: o.Names.BrokerChannel(), changed: o.Changed, every: o.Lease * 2 / 3},
 	}
 }
 
@@ -223,8 +242,8 @@ func (t *Trigger) Ensure(ctx context.Context, b Broker) error {
 	default:
 		return NotReady("Trigger " + key + " " + ready.Problem())
 	}
+	t.ask(known, b)
 	if !reached(is) {
-		t.ask(known, b)
 		return NotReady("Trigger " + key + " is ready, and no event has come through it yet")
 	}
 	for _, name := range t.names.Triggers() {
@@ -234,7 +253,11 @@ func (t *Trigger) Ensure(ctx context.Context, b Broker) error {
 			}
 		}
 	}
-	return t.refuses(ctx, known, channel)
+	if t.health.drops(channel, is) {
+		t.log.Warn("the Channel of the Broker has no subscriber for the Trigger, and drops events: another Trigger is created", zap.String("trigger", key))
+		return cmp.Or(t.triggers.delete(ctx, is, metav1.DeletePropagationBackground), beingDeleted(is))
+	}
+	return t.health.refuses(ctx, known, channel)
 }
 
 // find returns the Trigger that does what is wanted, one that a probe has come through if there is

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -35,7 +36,7 @@ func TestNothingHangs(t *testing.T) {
 	} {
 		client := fakeClient()
 		client.PrependReactor("create", triggers.Resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tc.refused })
-		in := New(client, client, "control", names, "1", zap.NewNop(), func() {})
+		in := testTrigger(client, names)
 		b := Broker{Name: names.Broker(), UID: "present"}
 		u := in.wanted(b, names.Triggers()[0])
 		u.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
@@ -78,7 +79,7 @@ func TestMakesRoom(t *testing.T) {
 		"nothing has come through any one of them": {is{true, false}, is{true, false}, [2]bool{true, false}},
 	} {
 		client := fakeClient()
-		in := New(client, client, "control", names, "1", zap.NewNop(), func() {})
+		in := testTrigger(client, names)
 		for i, is := range []is{tc.first, tc.second} {
 			u := in.wanted(b, names.Triggers()[i])
 			u.SetUID(types.UID(u.GetName()))
@@ -120,4 +121,8 @@ func fakeClient() *dynamicfake.FakeDynamicClient {
 	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		triggers: "TriggerList", brokers: "BrokerList", channels: "InMemoryChannelList",
 	})
+}
+
+func testTrigger(client dynamic.Interface, names backend.Names) *Trigger {
+	return New(Options{Client: client, Probed: client, Namespace: "control", Names: names, Version: "1", Lease: 15 * time.Second, Log: zap.NewNop(), Changed: func() {}})
 }

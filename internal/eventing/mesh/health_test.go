@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,7 +30,7 @@ func TestChannelOfALaterManifest(t *testing.T) {
 	client.PrependReactor("list", channels.Resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 		return !served, nil, apierrors.NewNotFound(channels.GroupResource(), "")
 	})
-	in := New(client, client, "control", names, "1", zap.NewNop(), func() {})
+	in := testTrigger(client, names)
 	defer in.Leave()
 	follow := func(want bool, when string) {
 		t.Helper()
@@ -49,14 +48,14 @@ func TestChannelOfALaterManifest(t *testing.T) {
 	follow(true, "a minute later")
 
 	known, followed := in.seen()
-	if left, err := in.leftovers(t.Context(), known, followed); err != nil || len(left) != 1 || left[0] != "es-1" {
+	if left, err := in.health.leftovers(t.Context(), known, followed); err != nil || len(left) != 1 || left[0] != "es-1" {
 		t.Errorf("left are %q, %v", left, err)
 	}
-	if err := in.refuses(t.Context(), known, followed); err != nil {
+	if err := in.health.refuses(t.Context(), known, followed); err != nil {
 		t.Errorf("while Knative has its time: %v", err)
 	}
-	in.leftSince = time.Now().Add(-leftLimit)
-	if err := in.refuses(t.Context(), known, followed); err == nil {
+	in.health.leftSince = time.Now().Add(-in.health.every)
+	if err := in.health.refuses(t.Context(), known, followed); err == nil {
 		t.Error("after that, the mesh does not refuse")
 	}
 }

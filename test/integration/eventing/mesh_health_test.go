@@ -3,6 +3,7 @@ package eventing_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -87,15 +88,6 @@ func TestSubscribersThatKnativeLeaves(t *testing.T) {
 	r.fan(fine...)
 	r.comes(ours)
 	r.await("orders", "ready", onMesh(epoch, true))
-	told := func(want bool, name string) {
-		t.Helper()
-		poll.Until(t, limit, "the operator is told what is so", func(context.Context) error {
-			if is := r.followed(t, "pod-1").MeshRefuses; want != strings.Contains(is, "has a subscriber for Trigger "+name) || !want && is != "" {
-				return fmt.Errorf("it is told %q", is)
-			}
-			return nil
-		})
-	}
 	for name, left := range map[string]any{"es-1": subscriberOf(r.control, "es-1", "2"), "theirs": subscriberOf(r.control, "theirs", "of-before")} {
 		r.fan(append([]any{left}, fine...)...)
 		r.await("orders", "not ready while there is a subscriber of "+name, func(s *eventingv1alpha2.Subscription) string {
@@ -107,9 +99,59 @@ func TestSubscribersThatKnativeLeaves(t *testing.T) {
 			}
 			return "no condition says so"
 		})
-		told(true, name)
+		r.told("has a subscriber for Trigger " + name)
 		r.fan(fine...)
 		r.await("orders", "ready without it", onMesh(epoch, true))
-		told(false, name)
+		r.told("")
 	}
+}
+
+// told waits until the operator is told that the mesh refuses events, or that it does not.
+func (r *meshRig) told(want string) {
+	r.t.Helper()
+	poll.Until(r.t, limit, fmt.Sprintf("the operator is told %q", want), func(context.Context) error {
+		if is := r.followed(r.t, "pod-1").MeshRefuses; !strings.Contains(is, want) || want == "" && is != "" {
+			return fmt.Errorf("it is told %q", is)
+		}
+		return nil
+	})
+}
+
+// TestSubscriberThatKnativeLoses: a Channel without the subscriber of the Trigger accepts events,
+// and nobody gets them. Another Trigger is created, for which Knative adds one.
+func TestSubscriberThatKnativeLoses(t *testing.T) {
+	r := newFanRig(t)
+	epoch := r.serveMesh(operatorv1alpha1.EventMesh)
+	r.controller("pod-1")
+	r.subscribe("orders", "order.created.v1", "")
+	first := r.awaitTrigger()
+	of := func(u *unstructured.Unstructured) any { return subscriberOf(r.control, u.GetName(), u.GetUID()) }
+	r.fan(of(first))
+	r.comes(first)
+	r.await("orders", "ready", onMesh(epoch, true))
+	r.fan()
+	second := r.awaitAnother(first)
+	r.fan(of(second))
+	r.comes(second)
+	r.await("orders", "ready through the second Trigger", onMesh(epoch, true))
+	if is := r.awaitTrigger(); is.GetUID() != second.GetUID() {
+		t.Error("the Trigger that nobody gets events of stayed")
+	}
+}
+
+// TestMeshThatRefuses: Knative says that all is ready, and the Broker takes no event. The status
+// says so while it is so.
+func TestMeshThatRefuses(t *testing.T) {
+	r := newMeshRig(t)
+	epoch := r.serveMesh(operatorv1alpha1.EventMesh)
+	r.controller("pod-1")
+	r.subscribe("orders", "order.created.v1", "")
+	r.comes(r.awaitTrigger())
+	r.await("orders", "ready", onMesh(epoch, true))
+	r.answer.Store(http.StatusUnauthorized)
+	r.told("the mesh takes no event of the controller: the Broker answers 401")
+	r.await("orders", "not ready", onMesh(epoch, false))
+	r.answer.Store(http.StatusAccepted)
+	r.told("")
+	r.await("orders", "ready again", onMesh(epoch, true))
 }
