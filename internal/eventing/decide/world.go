@@ -31,6 +31,8 @@ type World struct {
 	Claims []corev1.PersistentVolumeClaim
 	// Pods are those with our labels, terminating ones included.
 	Pods []corev1.Pod
+	// Accounts are the ServiceAccounts of the programs, by name.
+	Accounts map[string]*metav1.PartialObjectMetadata
 	// Triggers are names of those that the controller has created.
 	Triggers []string
 	// Foreign are objects that have a name of ours without our labels.

@@ -53,6 +53,9 @@ func (ob *observer) observe(ctx context.Context, e *operatorv1alpha1.Eventing) (
 	if err := ob.ours(ctx, w, mesh); err != nil {
 		return nil, err
 	}
+	if err := ob.accounts(ctx, w); err != nil {
+		return nil, err
+	}
 	if err := ob.foreign(ctx, w, mesh); err != nil {
 		return nil, err
 	}
@@ -103,6 +106,22 @@ func (ob *observer) ours(ctx context.Context, w *decide.World, mesh bool) error 
 		return fmt.Errorf("cannot list Pods: %w", err)
 	}
 	w.Pods = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !ob.Names.Ours(p.Labels) })
+	return nil
+}
+
+// accounts reads the ServiceAccounts of the programs.
+func (ob *observer) accounts(ctx context.Context, w *decide.World) error {
+	w.Accounts = map[string]*metav1.PartialObjectMetadata{}
+	for _, name := range []string{ob.Names.Controller(), ob.Names.Publisher()} {
+		is := metadataOf(corev1.SchemeGroupVersion.WithKind("ServiceAccount"))
+		err := ob.reader.Get(ctx, client.ObjectKey{Namespace: ob.Namespace, Name: name}, is)
+		switch {
+		case err == nil:
+			w.Accounts[name] = is
+		case !apierrors.IsNotFound(err):
+			return fmt.Errorf("cannot read ServiceAccount %s: %w", name, err)
+		}
+	}
 	return nil
 }
 

@@ -192,6 +192,8 @@ func managerOptions(o Options, lock *fence.Fence) manager.Options {
 	for _, object := range watched() {
 		by[object] = mine
 	}
+	// The manifest has them, without our labels.
+	by[&corev1.ServiceAccount{}] = cache.ByObject{Namespaces: map[string]cache.Config{o.Namespace: {}}}
 	lease, renew, retry, grace := fence.LeaseDuration, fence.RenewDeadline, fence.RetryPeriod, 20*time.Second
 	return manager.Options{
 		Scheme: scheme,
@@ -278,6 +280,9 @@ func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInte
 		Watches(&stored.Eventing{}, everything, builder.WithPredicates(asked)).
 		WatchesMetadata(&apiextensionsv1.CustomResourceDefinition{}, everything, builder.WithPredicates(predicate.NewPredicateFuncs(known))).
 		WatchesMetadata(&storagev1.StorageClass{}, everything).
+		WatchesMetadata(&corev1.ServiceAccount{}, everything, builder.WithPredicates(predicate.Funcs{
+			UpdateFunc: func(event.UpdateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
+		})).
 		WatchesRawSource(source.Channel(woken, everything)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 1,

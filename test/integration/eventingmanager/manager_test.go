@@ -61,6 +61,26 @@ func TestMissingAccount(t *testing.T) {
 	})
 	s.accounts()
 	s.await(90*time.Second, operatorv1alpha1.StateReady, operatorv1alpha1.ConditionSubscriptionManagerReady, operatorv1alpha1.ReasonDeployed)
+
+	// Deleted and created again: pods have a token of the former one.
+	time.Sleep(time.Second) // times of creation have no fractions
+	s.delete(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, "eventing-controller")
+	s.accounts()
+	account, err := s.get(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, "eventing-controller")
+	s.check(err)
+	poll.Until(t, 90*time.Second, "all pods of the controller are younger than its account", func(ctx context.Context) error {
+		list, err := s.client.Resource(pods).Namespace(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=controller"})
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if list.Items[i].GetCreationTimestamp().Time.Before(account.GetCreationTimestamp().Time) {
+				return fmt.Errorf("%s is older", list.Items[i].GetName())
+			}
+		}
+		return nil
+	})
+	s.await(90*time.Second, operatorv1alpha1.StateReady, operatorv1alpha1.ConditionSubscriptionManagerReady, operatorv1alpha1.ReasonDeployed)
 }
 
 // TestReinstalledSoon: the manifest was deleted with its permissions, so that the operator could
