@@ -96,6 +96,7 @@ var owners = map[string]string{
 	"test/e2e/eventing_events_test.go":         eventingProduct,
 	"test/e2e/eventing_knative_soak_test.go":   eventingProduct,
 	"test/e2e/eventing_nats_soak_test.go":      eventingProduct,
+	"test/e2e/eventing_objects_soak_test.go":   eventingProduct,
 	"test/e2e/eventing_operator_soak_test.go":  eventingProduct,
 	"test/e2e/eventing_pause_soak_test.go":     eventingProduct,
 	"test/e2e/eventing_people_test.go":         takeOverProduct, // it calls kubectl eventing

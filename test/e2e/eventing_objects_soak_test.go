@@ -1,0 +1,71 @@
+//go:build e2e && soak
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+)
+
+// TestSoakDeletedObjects: somebody deletes each object of eventing, one after the other, while an
+// event is sent each 10 ms. What the manifest has is applied again, all else comes back by itself.
+func TestSoakDeletedObjects(t *testing.T) {
+	s := startSwitching(t, full)
+	s.moreVolumes(t, 2)
+	for _, on := range []operatorv1alpha1.BackendType{operatorv1alpha1.NATS, operatorv1alpha1.EventMesh} {
+		if on == operatorv1alpha1.EventMesh {
+			s.to(t, string(on))
+		}
+		s.accepted(t, 300)
+		for _, of := range []schema.GroupVersionResource{
+			{Group: "apps", Version: "v1", Resource: "deployments"},
+			{Group: "apps", Version: "v1", Resource: "statefulsets"},
+			{Version: "v1", Resource: "pods"},
+			{Version: "v1", Resource: "services"},
+			{Version: "v1", Resource: "configmaps"},
+			{Version: "v1", Resource: "secrets"},
+			{Version: "v1", Resource: "serviceaccounts"},
+			{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
+			{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
+			{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
+			{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"},
+			{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"},
+			{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
+			{Version: "v1", Resource: "persistentvolumeclaims"},
+		} {
+			list, err := s.dynamic.Resource(of).Namespace(eventingNamespace).List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range list.Items {
+				u := &list.Items[i]
+				if u.GetName() == "kube-root-ca.crt" || u.GetName() == "default" || u.GetLabels()["app.kubernetes.io/instance"] == "" && !strings.HasPrefix(u.GetName(), "eventing") {
+					continue
+				}
+				step := fmt.Sprintf("%s: %s %s", on, of.Resource, u.GetName())
+				s.prober.Step(step)
+				before, began := s.prober.Report(), time.Now()
+				s.do(t, "", "-n", eventingNamespace, "delete", of.GroupResource().String(), u.GetName(), "--wait=false", "--ignore-not-found")
+				time.Sleep(2 * time.Second)
+				s.do(t, "", "apply", "-f", s.manifest)
+				if of.Resource == "serviceaccounts" && u.GetName() == "eventing-manager" {
+					// Nobody else replaces the pod that has a token of the former one.
+					s.do(t, "", "-n", eventingNamespace, "rollout", "restart", "deployments", "eventing-manager")
+				}
+				s.accepted(t, 100)
+				s.switched(t, string(on), 5*time.Minute)
+				s.accepted(t, 100)
+				after := s.prober.Report()
+				t.Logf("%s: %d accepted in %.0f s", step, after.Accepted-before.Accepted, time.Since(began).Seconds())
+			}
+		}
+	}
+	s.nothingLost(t)
+}
