@@ -14,6 +14,7 @@ const Install = "helm template eventing-next charts/eventing-manager --namespace
 
 const (
 	kindEventing = "eventings.operator.kyma-project.io"
+	kindNATS     = "nats.operator.kyma-project.io"
 	maxNamed     = 10
 )
 
@@ -22,11 +23,12 @@ func findings(s *snapshot, o options) (all []migration.Finding) {
 	add := func(severity migration.Severity, id, object, problem, note, command string) {
 		all = append(all, migration.Finding{ID: id, Severity: severity, Object: object, Problem: problem, Note: note, Command: command})
 	}
-	whole(s, add)
+	whole(s, o, add)
 	if len(all) > 0 {
 		return all // what follows would only repeat it
 	}
 	theirModules(s, add)
+	theirNATSModule(s, o, add)
 	ours(s, add)
 	for _, sub := range s.subscriptions {
 		object := "Subscription " + sub.key()
@@ -68,17 +70,24 @@ func sinks(s *snapshot, o options, add adder) {
 
 type adder func(severity migration.Severity, id, object, problem, note, command string)
 
+// needsTheirs tells whether Kyma's operator has to run once more. Who goes over needs it until its
+// NATS is empty, and does not miss it afterwards.
+func (s *snapshot) needsTheirs(to Direction) bool {
+	is := s.state()
+	return to == Back || is.TheirPublisher || !is.TheirDrained
+}
+
 // whole is what there has to be at all.
-func whole(s *snapshot, add adder) {
+func whole(s *snapshot, o options, add adder) {
 	object := "Eventing " + s.namespace + "/" + theirName
 	switch {
 	case s.eventing == nil:
 		add(migration.Error, "no-eventing", object, "it does not exist: there is nothing to take over", "To install eventing where there is none, see docs/eventing/README.md.", "kubectl eventing check")
 	case s.eventing.GetDeletionTimestamp() != nil:
 		add(migration.Error, "eventing-is-deleted", object, "it is being deleted, and Kyma's operator deletes its consumers with it", "Wait until it is gone, or restore it.", migration.Kubectl(s.namespace, "get", kindEventing, theirName))
-	case s.theirOperator == nil:
+	case s.theirOperator == nil && s.needsTheirs(o.to):
 		add(migration.Error, "no-kyma-operator", "Deployment "+s.namespace+"/"+theirOperator, "Kyma's eventing-manager is not there, and nobody else delivers what its NATS holds", "Apply the manifest of Kyma's module eventing again.", migration.Kubectl(s.namespace, "get", "deployment", theirOperator, "--show-labels"))
-	case s.theirPublisher == nil || s.service == nil:
+	case s.service == nil || s.theirPublisher == nil && s.needsTheirs(o.to):
 		add(migration.Error, "no-kyma-publisher", "Deployment "+s.namespace+"/"+theirPublisher, "Kyma's publisher, or its Service, is not there", "Wait until Kyma's operator has made it.", migration.Kubectl(s.namespace, "get", "deployment,service", theirPublisher))
 	}
 }
@@ -93,14 +102,30 @@ func theirModules(s *snapshot, add adder) {
 		namespace, name, _ := strings.Cut(kyma, "/")
 		add(migration.Error, "module-is-managed", "Kyma "+kyma, fmt.Sprintf("lifecycle-manager manages the module %s, and undoes what a step changes", module), "Set managed: false for it in spec.modules.", migration.Kubectl(namespace, "edit", "kymas.operator.kyma-project.io", name))
 	}
-	if !s.natsIsServed {
-		add(migration.Error, "no-nats-kind", "CustomResourceDefinition nats.operator.kyma-project.io", "it does not exist: when Kyma's operator starts, it deletes its publisher then, and the Service that clients know", "Enable Kyma's module nats again.", migration.CommandLine("kubectl", "get", "customresourcedefinition", "nats.operator.kyma-project.io"))
+	for _, other := range s.eventings {
+		add(migration.Error, "another-eventing", "Eventing "+other, "our operator serves the oldest Eventing of the cluster, and may serve this one", "Delete all but that in "+s.namespace+".", migration.CommandLine("kubectl", "get", kindEventing, "--all-namespaces"))
 	}
+}
+
+// theirNATSModule is what becomes of Kyma's NATS, and of the events that it holds.
+func theirNATSModule(s *snapshot, o options, add adder) {
+	needed, object := s.needsTheirs(o.to), "NATS "+s.namespace+"/"+theirNATS
+	get := migration.Kubectl(s.namespace, "get", kindNATS, theirNATS)
 	if s.theirServers == nil {
 		add(migration.Warning, "no-kyma-nats", "StatefulSet "+s.namespace+"/"+theirNATS, "Kyma's NATS is not there: it holds no event", "", "")
 	}
-	for _, other := range s.eventings {
-		add(migration.Error, "another-eventing", "Eventing "+other, "our operator serves the oldest Eventing of the cluster, and may serve this one", "Delete all but that in "+s.namespace+".", migration.CommandLine("kubectl", "get", kindEventing, "--all-namespaces"))
+	switch {
+	case needed && !s.natsIsServed:
+		add(migration.Error, "no-nats-kind", "CustomResourceDefinition "+kindNATS, "it does not exist: when Kyma's operator starts, it deletes its publisher then, and the Service that clients know", "Enable Kyma's module nats again.", migration.CommandLine("kubectl", "get", "customresourcedefinition", kindNATS))
+	case needed && s.nats == nil && (o.to == Back || s.theirServers != nil):
+		add(migration.Error, "no-nats", object, "it does not exist, and Kyma's operator delivers nothing without it", "Apply the NATS of Kyma's module nats again.", get)
+	case s.nats == nil || s.nats.GetDeletionTimestamp() == nil:
+	case o.to == Back:
+		add(migration.Error, "nats-is-deleted", object, "it is being deleted, and its volumes with it: Kyma's publisher must not accept events again", "Stay with ours. To go back, wait until it is gone, and apply it again.", get)
+	case needed:
+		add(migration.Warning, "nats-is-deleted", object, "it is being deleted. As soon as nats-manager cannot connect to its servers, it deletes their volumes with all events", "Go over now, and restart no pod of Kyma's NATS before that. It cannot be restored.", "")
+	default:
+		add(migration.Warning, "nats-is-deleted", object, "it is being deleted. It stays as long as its stream has consumers, which nobody removes any more", "It holds no event. To let it go, with its volumes, stop its servers:", migration.Kubectl(s.namespace, "scale", "statefulset", theirNATS, "--replicas=0"))
 	}
 }
 
@@ -118,6 +143,9 @@ func ours(s *snapshot, add adder) {
 		add(migration.Error, "definitions-not-ours", "CustomResourceDefinition "+subscriptions.GroupVersionResource.GroupResource().String(), "it is Kyma's, and our operator needs its own, which Kyma's operator can use as well", "Apply our definitions.", "kubectl apply --server-side --force-conflicts -f charts/eventing-manager/crds")
 	case s.refused != nil:
 		add(migration.Error, "eventing-not-valid", "Eventing "+s.namespace+"/"+theirName, "our definition refuses it: "+s.refused.Error(), "Change the field. Kyma's operator takes the change, too.", migration.Kubectl(s.namespace, "edit", kindEventing, theirName))
+	}
+	for _, account := range s.accountless {
+		add(migration.Error, "no-account", "ServiceAccount "+s.namespace+"/"+account, "it does not exist, so that none of its pods can start", "Apply our manifest again. An account that an Eventing owns is deleted with it.", Install)
 	}
 	for _, account := range s.claimed {
 		add(migration.Error, "account-has-an-owner", "ServiceAccount "+s.namespace+"/"+account, "an Eventing owns it, so that the garbage collector deletes it with that", "Remove the owner: our manifest was applied over an object of Kyma's.", migration.Kubectl(s.namespace, "patch", "serviceaccount", account, "--type=merge", `-p={"metadata":{"ownerReferences":null}}`))

@@ -43,6 +43,7 @@ func readyToGo(t *testing.T) *snapshot {
 		theirOperator:  object(t, `{kind: Deployment, metadata: {name: eventing-manager, namespace: kyma-system}, spec: {replicas: 1}}`),
 		theirPublisher: object(t, `{kind: Deployment, metadata: {name: eventing-publisher-proxy, namespace: kyma-system}, spec: {replicas: 2, template: {metadata: {labels: {a: b, c: d}}}}}`),
 		ourOperator:    object(t, `{kind: Deployment, metadata: {name: eventing-next-manager, namespace: kyma-system}, spec: {replicas: 0}}`),
+		nats:           object(t, `{metadata: {name: eventing-nats, namespace: kyma-system}}`),
 		service:        object(t, `{metadata: {name: eventing-publisher-proxy, namespace: kyma-system}, spec: {selector: {a: b}}}`),
 		theirServers:   object(t, `{metadata: {name: eventing-nats, namespace: kyma-system}, spec: {replicas: 1}}`),
 		theirs:         &Backlog{Stream: true, Messages: 5, Waiting: 5},
@@ -68,6 +69,9 @@ func TestFindings(t *testing.T) {
 		}},
 		{"module-is-managed", "Kyma kyma-system/default", migration.Error, func(s *snapshot) { s.managed = []string{"kyma-system/default eventing"} }},
 		{"no-nats-kind", "CustomResourceDefinition nats.operator.kyma-project.io", migration.Error, func(s *snapshot) { s.natsIsServed = false }},
+		{"no-nats", "NATS kyma-system/eventing-nats", migration.Error, func(s *snapshot) { s.nats = nil }},
+		{"nats-is-deleted", "NATS kyma-system/eventing-nats", migration.Warning, func(s *snapshot) { s.nats.SetDeletionTimestamp(&deleted) }},
+		{"no-account", "ServiceAccount kyma-system/eventing-next-controller", migration.Error, func(s *snapshot) { s.accountless = []string{"eventing-next-controller"} }},
 		{"another-eventing", "Eventing shop/mine", migration.Error, func(s *snapshot) { s.eventings = []string{"shop/mine"} }},
 		{"half-applied", "Deployment of our operator in namespace kyma-system", migration.Error, func(s *snapshot) { s.names = "" }},
 		{"ours-not-installed", "Deployment of our operator in namespace kyma-system", migration.Error, func(s *snapshot) { s.names, s.oursIsServed = "", false }},
@@ -113,6 +117,64 @@ func TestFindings(t *testing.T) {
 		if f.Severity != migration.Warning && (f.Command == "" || len(plan.Units) > 0) {
 			t.Errorf("%s has no next command, or does not stop the plan: %+v", tc.id, plan)
 		}
+	}
+}
+
+// TestNATSIsDeleted: a NATS that is being deleted loses its volumes. Nobody goes back to it, and who
+// goes over is told what to do in each state.
+func TestNATSIsDeleted(t *testing.T) {
+	deleted := metav1.Now()
+	s := readyToGo(t)
+	s.nats.SetDeletionTimestamp(&deleted)
+	s.theirPublisher.Object["spec"].(map[string]any)["replicas"] = int64(0)
+	s.theirs.Bound = s.subscriptions[0].theirConsumers()
+	s.theirs.Consumers = s.theirs.Bound
+	finding := func(to Direction) (is migration.Finding) {
+		for _, f := range decide(s, options{to: to}).Findings {
+			if f.ID == "nats-is-deleted" {
+				is = f
+			}
+		}
+		return is
+	}
+	if why := s.unsafe(openPublisher); finding(Back).Severity != migration.Error || !strings.Contains(why, "being deleted") {
+		t.Errorf("Kyma's publisher would accept events again: %q, %+v", why, finding(Back))
+	}
+	if f := finding(Over); f.Severity != migration.Warning || f.Command != "" {
+		t.Errorf("it holds events: %+v", f)
+	}
+	s.theirs.Messages, s.theirs.Waiting = 0, 0
+	if f := finding(Over); f.Severity != migration.Warning || !strings.Contains(f.Command, "--replicas=0") {
+		t.Errorf("it is empty, and its consumers keep it: %+v", f)
+	}
+	s.nats.SetDeletionTimestamp(nil)
+	if why := s.unsafe(openPublisher); why != "" || finding(Back).ID != "" {
+		t.Errorf("it is not being deleted: %q, %+v", why, finding(Back))
+	}
+}
+
+// TestKymaIsRemoved: who has gone over does not need Kyma's operator, its NATS or their kind any
+// more, and who goes back does.
+func TestKymaIsRemoved(t *testing.T) {
+	s := readyToGo(t)
+	s.theirOperator, s.theirPublisher, s.theirServers, s.theirs, s.nats, s.natsIsServed = nil, nil, nil, nil, nil, false
+	stops := func(to Direction) (all []string) {
+		for _, f := range decide(s, options{to: to}).Findings {
+			if f.Severity == migration.Error {
+				all = append(all, f.ID)
+			}
+		}
+		return all
+	}
+	if got := stops(Over); got != nil {
+		t.Errorf("over: %v", got)
+	}
+	if got := stops(Back); !slices.Equal(got, []string{"no-kyma-operator"}) {
+		t.Errorf("back: %v", got)
+	}
+	s.theirsErr = errors.New("no connection") // nobody knows whether it is empty
+	if got := stops(Over); !slices.Equal(got, []string{"no-kyma-operator"}) {
+		t.Errorf("over, with a NATS that nobody has read: %v", got)
 	}
 }
 

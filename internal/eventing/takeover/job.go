@@ -177,6 +177,9 @@ func (s *snapshot) unsafe(n step) string {
 // theirsNotReady says which consumer of Kyma's nobody listens to, "" if all are there: an event
 // that is stored without a consumer is gone.
 func (s *snapshot) theirsNotReady() string {
+	if s.nats != nil && s.nats.GetDeletionTimestamp() != nil {
+		return "Kyma's NATS is being deleted"
+	}
 	if s.theirs == nil || !s.theirs.Stream {
 		return "Kyma's stream is not there"
 	}

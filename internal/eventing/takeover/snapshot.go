@@ -40,12 +40,14 @@ type snapshot struct {
 	pods map[string]int
 	// oursIsServed: the definitions of the kinds are ours.
 	oursIsServed  bool
-	natsIsServed  bool     // the kind of nats-manager
-	managed       []string // modules that lifecycle-manager manages, as "<Kyma> <module>"
+	natsIsServed  bool                       // the kind of nats-manager
+	nats          *unstructured.Unstructured // the object that makes it run Kyma's NATS
+	managed       []string                   // modules that lifecycle-manager manages, as "<Kyma> <module>"
 	subscriptions []*subscription
 	services      map[string]bool // all of the cluster, as namespace/name
 	eventings     []string        // others, as namespace/name
 	claimed       []string        // our ServiceAccounts that the garbage collector deletes with an Eventing
+	accountless   []string        // those that do not exist, so that no pod starts
 	refused       error           // why the API server would not take their Eventing by our definition
 
 	theirs, ours       *Backlog // nil: not read, or there is no NATS
@@ -205,14 +207,17 @@ func (s *snapshot) readObjects(ctx context.Context, c reader) error {
 }
 
 // readAccounts finds our ServiceAccounts that an Eventing owns: who has applied ours over Kyma's
-// objects of the same names has taken over their owner, and they go with it.
+// objects of the same names has taken over their owner, and they go with it. Nobody makes one again.
 func (s *snapshot) readAccounts(ctx context.Context, c reader) error {
 	for _, name := range []string{s.ourOperator.GetName(), s.names.Publisher(), s.names.Controller()} {
 		account, err := c.Get(ctx, migration.Ref{Resource: accounts, Namespace: s.namespace, Name: name})
 		if err != nil {
 			return err
 		}
-		if account != nil && slices.ContainsFunc(account.GetOwnerReferences(), isEventing) {
+		switch {
+		case account == nil:
+			s.accountless = append(s.accountless, name)
+		case slices.ContainsFunc(account.GetOwnerReferences(), isEventing):
 			s.claimed = append(s.claimed, name)
 		}
 	}
@@ -226,7 +231,7 @@ func (s *snapshot) readKinds(ctx context.Context, c reader) error {
 		return err
 	}
 	s.oursIsServed = crd != nil && hasBackends(crd)
-	if _, s.natsIsServed, err = c.Served(ctx, natsKind); err != nil {
+	if err := s.readNATS(ctx, c); err != nil {
 		return err
 	}
 	_, served, err := c.Served(ctx, eventings.GroupKind())
@@ -249,6 +254,21 @@ func (s *snapshot) readKinds(ctx context.Context, c reader) error {
 		s.refused = c.TryCreate(ctx, migration.Ref{Resource: eventings, Namespace: s.namespace, Name: theirName}, s.eventing)
 	}
 	return s.readModules(ctx, c)
+}
+
+// readNATS reads the object of nats-manager. Kyma's operator takes any one of the namespace.
+func (s *snapshot) readNATS(ctx context.Context, c reader) error {
+	r, served, err := c.Served(ctx, natsKind)
+	if s.natsIsServed = served; err != nil || !served {
+		return err
+	}
+	all, err := c.List(ctx, r, s.namespace, migration.ListOptions{})
+	for _, obj := range all {
+		if s.nats == nil || obj.GetName() == theirNATS {
+			s.nats = obj
+		}
+	}
+	return err
 }
 
 // hasBackends tells our definition of Subscription from Kyma's.
