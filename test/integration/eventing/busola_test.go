@@ -1,6 +1,7 @@
 package eventing_test
 
 import (
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -65,6 +66,91 @@ func TestBusola(t *testing.T) {
 	}
 	if pages != 2 {
 		t.Errorf("%d pages, want one for each kind", pages)
+	}
+}
+
+// kymaPages are the ConfigMaps of Kyma's modules, as they are released (config/default of
+// eventing-manager 90ca37ae and nats-manager 8fabee2), all in kyma-system: name and urlPath of their
+// pages by the names of the ConfigMaps.
+var kymaPages = map[string]busolaKey{
+	"eventings.operator.kyma-project.io": {"Eventing", "eventings"},
+	"subscriptions":                      {"Subscriptions", "subscriptions"},
+	"nats-operator.kyma-project.io":      {"NATS", "nats"},
+}
+
+// busolaKey is what tells pages apart, by isTheSameNameAndUrl of Busola at 5d1c5fb
+// (src/state/navigation/extensionsAtom.ts).
+type busolaKey struct {
+	Name    string `json:"name"`
+	URLPath string `json:"urlPath"`
+}
+
+// busolaShows returns the ConfigMap that Busola shows for each page to somebody who looks at a
+// namespace. All are in kyma-system, and are read in the order of their names: a later one replaces
+// an earlier one, unless the earlier one is in the namespace that is looked at (getExtensions).
+func busolaShows(looksAt string, all map[string]busolaKey) map[busolaKey]string {
+	shows := map[busolaKey]string{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if shows[all[name]] == "" || looksAt != "kyma-system" {
+			shows[all[name]] = name
+		}
+	}
+	return shows
+}
+
+// TestBusolaBesideKyma: our pages and those of Kyma's modules are other objects, and Busola shows
+// one page for each kind: ours where its objects are.
+func TestBusolaBesideKyma(t *testing.T) {
+	root, err := kubernetes.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := chart.Load(os.DirFS(root), "charts/eventing-manager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, prefix := range []string{"eventing", "eventing-next"} {
+		objects, err := c.Render(chart.Release{Name: "eventing-manager", Namespace: "kyma-system"}, map[string]any{"image": map[string]any{"tag": "v1"}, "resourcePrefix": prefix})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, all := map[string]busolaKey{}, maps.Clone(kymaPages)
+		for _, u := range objects {
+			if u.GetLabels()["busola.io/extension"] == "" {
+				continue
+			}
+			var key busolaKey
+			general, _, _ := unstructured.NestedString(u.Object, "data", "general")
+			if err := yaml.Unmarshal([]byte(general), &key); err != nil {
+				t.Fatal(err)
+			}
+			if _, theirs := all[u.GetName()]; theirs {
+				t.Errorf("ConfigMap %s is Kyma's", u.GetName())
+			}
+			ours[u.GetName()], all[u.GetName()] = key, key
+		}
+		eventings, subscriptions := busolaKey{"Eventing", "eventings"}, busolaKey{"Subscriptions", "subscriptions"}
+		for _, tc := range []struct {
+			looksAt                  string
+			eventings, subscriptions bool // whether ours is shown
+		}{
+			{"kyma-system", true, false},
+			{"shop", false, true},
+			{"", false, true},
+		} {
+			shows := busolaShows(tc.looksAt, all)
+			if len(shows) != len(kymaPages) {
+				t.Errorf("with prefix %s, a kind has two pages: %v", prefix, shows)
+			}
+			for key, want := range map[busolaKey]bool{eventings: tc.eventings, subscriptions: tc.subscriptions} {
+				if _, is := ours[shows[key]]; is != want {
+					t.Errorf("with prefix %s, in namespace %q: %s is shown for %s", prefix, tc.looksAt, shows[key], key.Name)
+				}
+			}
+			if alone := busolaShows(tc.looksAt, ours); ours[alone[eventings]] != eventings || ours[alone[subscriptions]] != subscriptions {
+				t.Errorf("without Kyma's: %v", alone)
+			}
+		}
 	}
 }
 

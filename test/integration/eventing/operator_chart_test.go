@@ -154,7 +154,7 @@ func TestOperatorChart(t *testing.T) {
 	want := []string{
 		"ClusterRole shop:eventing-controller", "ClusterRole shop:eventing-edit", "ClusterRole shop:eventing-manager", "ClusterRole shop:eventing-publisher-proxy", "ClusterRole shop:eventing-read-events", "ClusterRole shop:eventing-view",
 		"ClusterRoleBinding shop:eventing-controller", "ClusterRoleBinding shop:eventing-manager", "ClusterRoleBinding shop:eventing-publisher-proxy",
-		"ConfigMap eventing-busola-eventings", "ConfigMap eventing-busola-subscriptions",
+		"ConfigMap eventing-busola-eventings", "ConfigMap subscriptions-eventing-busola",
 		"CustomResourceDefinition eventings.operator.kyma-project.io", "CustomResourceDefinition subscriptions.eventing.kyma-project.io",
 		"Deployment eventing-manager", "NetworkPolicy eventing-controller", "NetworkPolicy eventing-manager", "NetworkPolicy eventing-nats",
 		"NetworkPolicy eventing-publisher-proxy",
