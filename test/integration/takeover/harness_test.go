@@ -52,6 +52,9 @@ const (
 var (
 	eventings     = schema.GroupVersionResource{Group: "operator.kyma-project.io", Version: "v1alpha1", Resource: "eventings"}
 	subscriptions = schema.GroupVersionResource{Group: "eventing.kyma-project.io", Version: "v1alpha2", Resource: "subscriptions"}
+	natsObjects   = schema.GroupVersionResource{Group: "operator.kyma-project.io", Version: "v1alpha1", Resource: "nats"}
+	statefulSets  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}
+	pods          = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	deployments   = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	kymaSpec      = `{backend: {type: NATS, config: {natsStreamReplicas: 1, natsStreamMaxSize: 10Mi, natsStreamStorageType: File, eventTypePrefix: sap.kyma.custom}}, publisher: {replicas: {min: 1, max: 1}}}`
 )
@@ -129,9 +132,11 @@ func (s *site) run(ctx context.Context, pod *corev1.Pod, mounts node.Mounts) (no
 	var err error
 	switch node.Program(pod) {
 	case kymaeventing.ManagerImage:
-		c, err = s.kyma.Manager()
+		c, err = s.kyma.Manager(ctx, pod)
+	case kymaeventing.NATSManagerImage:
+		c, err = s.kyma.NATSManager(ctx, pod)
 	case kymaeventing.PublisherImage:
-		c, err = s.kyma.Publisher()
+		c, err = s.kyma.Publisher(ctx, pod)
 	default:
 		c, err = s.pods.Run(ctx, pod, mounts)
 	}
@@ -164,7 +169,7 @@ func (s *site) natsKind() {
 	s.t.Helper()
 	s.create(kymaeventing.NATSDefinition)
 	s.await(time.Minute, "the kind NATS is served", func(ctx context.Context) error {
-		_, err := s.client.Resource(schema.GroupVersionResource{Group: "operator.kyma-project.io", Version: "v1alpha1", Resource: "nats"}).List(ctx, metav1.ListOptions{})
+		_, err := s.client.Resource(natsObjects).List(ctx, metav1.ListOptions{})
 		return err
 	})
 }
@@ -188,6 +193,9 @@ func (s *site) create(text string) {
 	s.t.Helper()
 	u := object(s.t, text)
 	gvr, _ := meta.UnsafeGuessKindToResource(u.GroupVersionKind())
+	if u.GetKind() == "NATS" {
+		gvr = natsObjects
+	}
 	of := dynamic.ResourceInterface(s.client.Resource(gvr))
 	if u.GetNamespace() != "" {
 		of = s.client.Resource(gvr).Namespace(u.GetNamespace())
@@ -206,12 +214,15 @@ func (s *site) clean() {
 	for _, name := range []string{"validatingadmissionpolicybindings", "validatingadmissionpolicies"} {
 		_ = s.client.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: name}).Delete(ctx, "eventing-take-over", metav1.DeleteOptions{})
 	}
-	for _, name := range []string{"eventing-manager", prefix + "-manager"} { // nobody writes a finalizer again
+	for _, name := range []string{"nats-manager", "eventing-manager", prefix + "-manager"} { // nobody writes a finalizer again
 		_ = s.client.Resource(deployments).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{})
 	}
 	poll.Until(s.t, time.Minute, "everything is gone", func(context.Context) error {
-		for _, gvr := range []schema.GroupVersionResource{eventings, subscriptions} {
+		for _, gvr := range []schema.GroupVersionResource{eventings, subscriptions, natsObjects} {
 			list, err := s.client.Resource(gvr).List(ctx, metav1.ListOptions{})
+			if apierrors.IsNotFound(err) {
+				continue // a test has deleted the kind
+			}
 			if err != nil {
 				return err
 			}
@@ -296,9 +307,13 @@ func (s *site) allReady(ctx context.Context, n int) error {
 	return nil
 }
 
-// alone: the operator of one and the controller of the other never ran at the same time.
+// alone: the operator of one and the controller of the other never ran at the same time, and
+// Kyma's programs did nothing that they may not.
 func (s *site) alone() {
 	s.t.Helper()
+	if refused := s.kyma.Refused(); len(refused) > 0 {
+		s.t.Errorf("the stand-in does what Kyma's programs may not: %v", refused)
+	}
 	if n := s.both.Load(); n > 0 {
 		s.t.Errorf("both delivered, and wrote one status, for some %d ms", 50*n)
 	}
@@ -317,6 +332,9 @@ func (s *site) replicas(name string) int64 {
 	n, _, _ := unstructured.NestedInt64(s.get(deployments, name).Object, "spec", "replicas")
 	return n
 }
+
+// flat is a text without the ends of its lines.
+func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // takeOver runs kubectl eventing take-over.
 func (s *site) takeOver(args ...string) (code int, stdout, stderr string) {

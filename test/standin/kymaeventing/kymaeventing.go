@@ -16,9 +16,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
+	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
 
@@ -49,6 +50,9 @@ var (
 	subscriptions = schema.GroupVersionResource{Group: "eventing.kyma-project.io", Version: "v1alpha2", Resource: "subscriptions"}
 	definitions   = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	services      = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	clusterRoles  = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}
+
+	clusterBindings = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}
 )
 
 // Options of New.
@@ -63,11 +67,11 @@ type Options struct {
 
 // Kyma is the stand-in. Its Manager and its Publisher are what runs in pods.
 type Kyma struct {
-	options Options
-	client  dynamic.Interface
-	mu      sync.Mutex
-	running int
-	most    int
+	options  Options
+	core     clientset.Interface
+	refusals refusals
+	mu       sync.Mutex
+	running  int
 }
 
 // New returns one.
@@ -75,8 +79,8 @@ func New(o Options) (*Kyma, error) {
 	if o.NakDelay == 0 {
 		o.NakDelay = 30 * time.Second
 	}
-	client, err := dynamic.NewForConfig(o.Config)
-	return &Kyma{options: o, client: client}, err
+	core, err := clientset.NewForConfig(o.Config)
+	return &Kyma{options: o, core: core}, err
 }
 
 // Running is how many operators run now.
@@ -90,7 +94,6 @@ func (k *Kyma) count(by int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.running += by
-	k.most = max(k.most, k.running)
 }
 
 // container is something of this process that runs in a pod.
@@ -118,19 +121,30 @@ type Container interface {
 	At(port int32) string
 }
 
-// Manager runs the operator until it is ended.
-func (k *Kyma) Manager() (Container, error) {
+// Manager runs the operator until it is ended, with the account of its pod.
+func (k *Kyma) Manager(ctx context.Context, pod *corev1.Pod) (Container, error) {
+	client, err := k.as(ctx, pod, eventings)
+	if err != nil {
+		return nil, err
+	}
+	o := &operator{Kyma: k, client: client, delivered: map[string]*nats.Subscription{}, refused: map[string]string{}}
+	return k.loop(managerName, o.reconcile, func() { k.count(1) }, func() {
+		o.close()
+		k.count(-1)
+	}), nil
+}
+
+// loop reconciles again and again until it is ended.
+func (k *Kyma) loop(program string, reconcile func(context.Context) error, begins, ended func()) *container {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &container{stop: stop, exited: make(chan struct{})}
 	go func() {
 		defer close(c.exited)
-		k.count(1)
-		defer k.count(-1)
-		o := &operator{Kyma: k, delivered: map[string]*nats.Subscription{}, refused: map[string]string{}}
-		defer o.close()
+		begins()
+		defer ended()
 		for ctx.Err() == nil {
-			if err := o.reconcile(ctx); err != nil && ctx.Err() == nil {
-				k.log("reconcile: %v", err)
+			if err := reconcile(ctx); err != nil && ctx.Err() == nil {
+				k.log("%s: %v", program, err)
 			}
 			select {
 			case <-ctx.Done():
@@ -138,11 +152,15 @@ func (k *Kyma) Manager() (Container, error) {
 			}
 		}
 	}()
-	return c, nil
+	return c
 }
 
-// Publisher runs the publisher until it is ended. What it has read is answered before.
-func (k *Kyma) Publisher() (Container, error) {
+// Publisher runs the publisher until it is ended, with the account of its pod. What it has read is
+// answered before.
+func (k *Kyma) Publisher(ctx context.Context, pod *corev1.Pod) (Container, error) {
+	if _, err := k.as(ctx, pod, subscriptions); err != nil {
+		return nil, err
+	}
 	conn, err := nats.Connect(k.options.NATS, nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.ReconnectWait(time.Second))
 	if err != nil {
 		return nil, err
@@ -155,14 +173,14 @@ func (k *Kyma) Publisher() (Container, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ended, stop := context.WithCancel(context.Background())
 	c := &container{stop: stop, exited: make(chan struct{}), at: map[int32]string{8080: l.Addr().String()}}
 	server := &http.Server{Handler: publishing(js, conn), ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(l) }()
 	go func() {
 		defer close(c.exited)
 		defer conn.Close()
-		<-ctx.Done()
+		<-ended.Done()
 		end, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		_ = server.Shutdown(end)
@@ -216,19 +234,14 @@ const NATSKind = "nats.operator.kyma-project.io"
 // NATSDefinition is that definition, with no schema.
 const NATSDefinition = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: ` + NATSKind + `},
  spec: {group: operator.kyma-project.io, scope: Namespaced, names: {kind: NATS, plural: nats, singular: nats},
-  versions: [{name: v1alpha1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`
+  versions: [{name: v1alpha1, served: true, storage: true, subresources: {status: {}}, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`
 
-// Manifest are the objects that lifecycle-manager and nats-manager have made, before the operator
-// has done anything: the two Deployments, NATS and the Eventing.
+// Manifest are the objects that lifecycle-manager has made, before an operator has done anything:
+// accounts and Deployments of both, the NATS and the Eventing.
 func Manifest(eventingSpec string) []string {
-	return []string{
+	return append(append(natsManifest(), account(managerName, managerName, managerName, managerRules)...),
 		`{apiVersion: apps/v1, kind: Deployment, metadata: {name: eventing-manager, namespace: kyma-system, labels: {control-plane: eventing-manager, app.kubernetes.io/name: eventing-manager, app.kubernetes.io/instance: eventing-manager, app.kubernetes.io/component: eventing-manager}},
- spec: {replicas: 1, selector: {matchLabels: {control-plane: eventing-manager}}, template: {metadata: {labels: {control-plane: eventing-manager}}, spec: {terminationGracePeriodSeconds: 10, containers: [{name: manager, image: "` + ManagerImage + `:1"}]}}}}`,
-		`{apiVersion: v1, kind: Service, metadata: {name: eventing-nats, namespace: kyma-system}, spec: {clusterIP: None, selector: {app.kubernetes.io/name: nats, app.kubernetes.io/instance: eventing}, ports: [{name: client, port: 4222}]}}`,
-		`{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: eventing-nats, namespace: kyma-system, labels: {app.kubernetes.io/name: nats, app.kubernetes.io/instance: eventing}},
- spec: {replicas: 1, serviceName: eventing-nats, selector: {matchLabels: {app.kubernetes.io/name: nats, app.kubernetes.io/instance: eventing}},
-  template: {metadata: {labels: {app.kubernetes.io/name: nats, app.kubernetes.io/instance: eventing, kyma-project.io/dashboard: eventing}}, spec: {containers: [{name: nats, image: "nats-server:test", args: [--jetstream, "--store_dir=/data"], volumeMounts: [{name: eventing-nats-js-pvc, mountPath: /data}]}]}},
-  volumeClaimTemplates: [{metadata: {name: eventing-nats-js-pvc}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]}}`,
+ spec: {replicas: 1, selector: {matchLabels: {control-plane: eventing-manager}}, template: {metadata: {labels: {control-plane: eventing-manager}}, spec: {serviceAccountName: eventing-manager, terminationGracePeriodSeconds: 10, containers: [{name: manager, image: "`+ManagerImage+`:1"}]}}}}`,
 		strings.TrimSpace(fmt.Sprintf(`{apiVersion: operator.kyma-project.io/v1alpha1, kind: Eventing, metadata: {name: eventing, namespace: kyma-system}, spec: %s}`, eventingSpec)),
-	}
+	)
 }

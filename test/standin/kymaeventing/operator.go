@@ -16,15 +16,18 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 )
 
 // operator is one run of eventing-manager. It delivers itself.
 type operator struct {
 	*Kyma
+	client    dynamic.Interface
 	conn      *nats.Conn
 	js        nats.JetStreamContext
 	swept     bool
@@ -65,6 +68,12 @@ func (o *operator) reconcile(ctx context.Context) error {
 	}
 	if err := o.connect(); err != nil {
 		return err
+	}
+	// The publisher, and whoever delivers, get the address of NATS from the object.
+	if list, err := o.client.Resource(natsObjects).Namespace(namespace).List(ctx, metav1.ListOptions{}); err != nil {
+		return err
+	} else if len(list.Items) == 0 {
+		return errors.New("NATS is not found")
 	}
 	if err := o.applyPublisher(ctx, e); err != nil {
 		return err
@@ -115,6 +124,11 @@ func (o *operator) deleted(ctx context.Context, e *unstructured.Unstructured) er
 			return err
 		}
 		return o.subscribeAll(ctx)
+	}
+	for _, gvr := range []schema.GroupVersionResource{clusterRoles, clusterBindings} {
+		if err := o.client.Resource(gvr).Delete(ctx, publisher, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
 	}
 	e.SetFinalizers(slices.DeleteFunc(e.GetFinalizers(), func(f string) bool { return f == finalizer }))
 	_, err = o.client.Resource(eventings).Namespace(namespace).Update(ctx, e, metav1.UpdateOptions{})
@@ -175,6 +189,11 @@ func (o *operator) applyPublisher(ctx context.Context, e *unstructured.Unstructu
 			}},
 		}},
 		{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta(publisher, false)},
+		// The garbage collector takes no owner of an object outside of namespaces that is inside of one.
+		{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": meta(publisher, true), "rules": rules(publisherRules)},
+		{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": meta(publisher, true),
+			"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": publisher},
+			"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": publisher, "namespace": namespace}}},
 		service(publisher, "http-client", 80, 8080),
 		service(publisher+"-metrics", "http-metrics", 80, 9090),
 		service(publisher+"-health", "http-status", 15020, 15020),
@@ -185,8 +204,7 @@ func (o *operator) applyPublisher(ctx context.Context, e *unstructured.Unstructu
 	}
 	for _, object := range all {
 		u := &unstructured.Unstructured{Object: object}
-		gvr := resourceOf(u)
-		if _, err := o.client.Resource(gvr).Namespace(namespace).Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: managerName, Force: true}); err != nil {
+		if _, err := o.client.Resource(resourceOf(u)).Namespace(u.GetNamespace()).Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: managerName, Force: true}); err != nil {
 			return fmt.Errorf("cannot apply %s %s: %w", u.GetKind(), u.GetName(), err)
 		}
 	}
@@ -196,15 +214,31 @@ func (o *operator) applyPublisher(ctx context.Context, e *unstructured.Unstructu
 // deletePublisher deletes all of the publisher, with the Service that clients know.
 func (o *operator) deletePublisher(ctx context.Context) error {
 	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	accounts := schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	autoscalers := schema.GroupVersionResource{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"}
 	for _, of := range []struct {
 		gvr  schema.GroupVersionResource
 		name string
-	}{{deployments, publisher}, {services, publisher}, {services, publisher + "-metrics"}, {services, publisher + "-health"}} {
+	}{{deployments, publisher}, {accounts, publisher}, {autoscalers, publisher}, {services, publisher}, {services, publisher + "-metrics"}, {services, publisher + "-health"}} {
 		if err := o.client.Resource(of.gvr).Namespace(namespace).Delete(ctx, of.name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// rules are those of a ClusterRole, as an object that is applied has them.
+func rules(all []rbacv1.PolicyRule) (list []any) {
+	texts := func(all []string) (list []any) {
+		for _, text := range all {
+			list = append(list, text)
+		}
+		return list
+	}
+	for _, r := range all {
+		list = append(list, map[string]any{"apiGroups": texts(r.APIGroups), "resources": texts(r.Resources), "verbs": texts(r.Verbs)})
+	}
+	return list
 }
 
 func resourceOf(u *unstructured.Unstructured) schema.GroupVersionResource {
