@@ -207,7 +207,7 @@ func (s *snapshot) readObjects(ctx context.Context, c reader) error {
 }
 
 // readAccounts finds our ServiceAccounts that an Eventing owns: who has applied ours over Kyma's
-// objects of the same names has taken over their owner, and they go with it. Nobody makes one again.
+// objects of the same names has taken over their owner, and they go with it. Nobody recreates them.
 func (s *snapshot) readAccounts(ctx context.Context, c reader) error {
 	for _, name := range []string{s.ourOperator.GetName(), s.names.Publisher(), s.names.Controller()} {
 		account, err := c.Get(ctx, migration.Ref{Resource: accounts, Namespace: s.namespace, Name: name})

@@ -69,7 +69,7 @@ func (o *operator) reconcile(ctx context.Context) error {
 	if err := o.connect(); err != nil {
 		return err
 	}
-	// The publisher, and whoever delivers, get the address of NATS from the object.
+	// The address of NATS, for the publisher and for its own consumers, is made of the object.
 	if list, err := o.client.Resource(natsObjects).Namespace(namespace).List(ctx, metav1.ListOptions{}); err != nil {
 		return err
 	} else if len(list.Items) == 0 {
