@@ -293,6 +293,7 @@ bench: cluster ## Compare time, requests and memory with a plain client-go loop 
 	go run ./test/bench/eventservice -overload 10m
 	go test -tags bench -count 1 -timeout 2h -v -run '^TestBench' ./test/integration/eventing
 	go test -tags bench -count 1 -timeout 30m -v -run '^TestPublisher(Bench|Memory)$$' ./test/integration/eventing
+	go test -tags bench -count 1 -timeout 19m -v -run '^TestBenchPublish$$' ./test/integration/takeover
 
 ##@ Keeping it tidy
 MODULES := build/release examples/installer examples/registry tools/api tools/vale test/cosign test/helm/v2 test/helm/v3 test/knative test/kubernetes/build test/natsstreaming test/ocm test/servicecatalog/build
