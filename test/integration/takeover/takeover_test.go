@@ -2,6 +2,7 @@ package takeover_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -56,6 +57,22 @@ func TestOverAndBack(t *testing.T) {
 	if accepted < 1000 || twice*1000 > accepted {
 		t.Errorf("%d accepted, %d twice", accepted, twice)
 	}
+	// Who accepts an event stores it, and nobody else: no event is published a second time. One
+	// whose answer was lost may be there twice.
+	if stored := s.stored(); stored < accepted || stored > accepted+l.refused["no answer"] {
+		t.Errorf("%d events were accepted, and %d stored; sent again: %v", accepted, stored, l.refused)
+	}
+}
+
+// stored is how many events both NATS have ever stored.
+func (s *site) stored() int {
+	s.t.Helper()
+	code, out, _ := s.takeOver("plan", "--output=json")
+	var is struct{ Kyma, Ours struct{ LastSeq int } }
+	if err := json.Unmarshal([]byte(out), &is); code != 0 || err != nil {
+		s.t.Fatalf("plan: exit code %d: %v\n%s", code, err, out)
+	}
+	return is.Kyma.LastSeq + is.Ours.LastSeq
 }
 
 // subscription is one whose sink is in a namespace.
@@ -130,8 +147,9 @@ func TestSinkThatRefuses(t *testing.T) {
 	})
 }
 
-// loseAccount lets an account of ours be owned by an Eventing that is gone, as one of Kyma's is over
-// which ours was applied: the garbage collector deletes it. It returns the account to be created.
+// loseAccount lets an account of ours be owned by an Eventing that is gone, as one of Kyma's is
+// over which ours was applied: the garbage collector deletes it. It returns the account to be
+// created.
 func (s *site) loseAccount(name string) *corev1.ServiceAccount {
 	s.t.Helper()
 	of := s.core.CoreV1().ServiceAccounts(namespace)
@@ -162,7 +180,8 @@ func (s *site) deleteNATS() {
 	})
 }
 
-// scale changes the replicas of a Deployment or a StatefulSet, and waits until as many pods are ready.
+// scale changes the replicas of a Deployment or a StatefulSet, and waits until as many pods are
+// ready.
 func (s *site) scale(gvr schema.GroupVersionResource, name string, n int) {
 	s.t.Helper()
 	of := s.client.Resource(gvr).Namespace(namespace)
@@ -285,7 +304,8 @@ func TestKymaIsRemoved(t *testing.T) {
 	if code != 0 || !strings.Contains(flat(out), "kubectl -n kyma-system scale statefulset eventing-nats --replicas=0") {
 		t.Fatalf("verify: exit code %d\n%s", code, out)
 	}
-	// As the document says, with a volume that is kept: one without the label is not Kyma's any more.
+	// As the document says, with a volume that is kept: one without the label is not Kyma's any
+	// more.
 	volumes := s.core.CoreV1().PersistentVolumeClaims(namespace)
 	const kept, labeled = "eventing-nats-js-pvc-eventing-nats-0", "eventing-nats-js-pvc-eventing-nats-9"
 	_, err = volumes.Patch(t.Context(), kept, types.MergePatchType, []byte(`{"metadata":{"labels":{"app.kubernetes.io/instance":null}}}`), metav1.PatchOptions{})
