@@ -120,8 +120,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestNATSIsDeleted: a NATS that is being deleted loses its volumes. Nobody goes back to it, and who
-// goes over is told what to do in each state.
+// TestNATSIsDeleted: a NATS that is being deleted loses its volumes. Nobody goes back to it, and
+// who goes over is told what to do in each state.
 func TestNATSIsDeleted(t *testing.T) {
 	deleted := metav1.Now()
 	s := readyToGo(t)

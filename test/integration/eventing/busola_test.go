@@ -70,8 +70,8 @@ func TestBusola(t *testing.T) {
 }
 
 // kymaPages are the ConfigMaps of Kyma's modules, as they are released (config/default of
-// eventing-manager 90ca37ae and nats-manager 8fabee2), all in kyma-system: name and urlPath of their
-// pages by the names of the ConfigMaps.
+// eventing-manager 90ca37ae and nats-manager 8fabee2), all in kyma-system: name and urlPath of
+// their pages by the names of the ConfigMaps.
 var kymaPages = map[string]busolaKey{
 	"eventings.operator.kyma-project.io": {"Eventing", "eventings"},
 	"subscriptions":                      {"Subscriptions", "subscriptions"},

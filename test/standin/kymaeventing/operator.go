@@ -189,7 +189,8 @@ func (o *operator) applyPublisher(ctx context.Context, e *unstructured.Unstructu
 			}},
 		}},
 		{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta(publisher, false)},
-		// The garbage collector takes no owner of an object outside of namespaces that is inside of one.
+		// The garbage collector takes no owner of an object outside of namespaces that is inside of
+		// one.
 		{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": meta(publisher, true), "rules": rules(publisherRules)},
 		{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": meta(publisher, true),
 			"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": publisher},
