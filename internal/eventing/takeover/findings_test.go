@@ -64,6 +64,7 @@ func TestFindings(t *testing.T) {
 		{"eventing-is-deleted", "Eventing kyma-system/eventing", migration.Error, func(s *snapshot) { s.eventing.SetDeletionTimestamp(&deleted) }},
 		{"no-kyma-operator", "Deployment kyma-system/eventing-manager", migration.Error, func(s *snapshot) { s.theirOperator = nil }},
 		{"no-kyma-publisher", "Deployment kyma-system/eventing-publisher-proxy", migration.Error, func(s *snapshot) { s.service = nil }},
+		{"no-kyma-publisher", "Deployment kyma-system/eventing-publisher-proxy", migration.Error, func(s *snapshot) { s.theirPublisher = nil }},
 		{"backend-not-nats", "Eventing kyma-system/eventing", migration.Error, func(s *snapshot) {
 			_ = unstructured.SetNestedField(s.eventing.Object, "EventMesh", "spec", "backend", "type")
 		}},
