@@ -109,6 +109,10 @@ func TestBusolaBesideKyma(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	document, err := os.ReadFile(root + "/" + "docs/eventing/coming-from-kyma.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, prefix := range []string{"eventing", "eventing-next"} {
 		objects, err := c.Render(chart.Release{Name: "eventing-manager", Namespace: "kyma-system"}, map[string]any{"image": map[string]any{"tag": "v1"}, "resourcePrefix": prefix})
 		if err != nil {
@@ -128,6 +132,9 @@ func TestBusolaBesideKyma(t *testing.T) {
 				t.Errorf("ConfigMap %s is Kyma's", u.GetName())
 			}
 			ours[u.GetName()], all[u.GetName()] = key, key
+			if prefix == "eventing-next" && !strings.Contains(string(document), u.GetName()) {
+				t.Errorf("docs/eventing/coming-from-kyma.md does not say how ConfigMap %s is removed", u.GetName())
+			}
 		}
 		eventings, subscriptions := busolaKey{"Eventing", "eventings"}, busolaKey{"Subscriptions", "subscriptions"}
 		for _, tc := range []struct {
