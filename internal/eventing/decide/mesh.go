@@ -137,7 +137,7 @@ func refuses(d *Rules, w *World) string {
 	if why == "" || !w.followed(d.Names) {
 		return ""
 	}
-	return fmt.Sprintf(`%s. A switch makes a new Broker. Next: kubectl -n %s patch eventings.operator.kyma-project.io %s --type=merge -p '{"spec":{"backend":{"type":"NATS"}}}', and when that is Ready, the same with EventMesh`,
+	return fmt.Sprintf(`%s. Next: kubectl -n %s patch eventings.operator.kyma-project.io %s --type=merge -p '{"spec":{"backend":{"type":"NATS"}}}', and when that is Ready, the same with EventMesh`,
 		why, w.Eventing.Namespace, w.Eventing.Name)
 }
 

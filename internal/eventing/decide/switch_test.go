@@ -124,7 +124,7 @@ func TestMeshThatRefuses(t *testing.T) {
 	}
 	is(operatorv1alpha1.StateReady, operatorv1alpha1.ReasonMeshAvailable, "")
 	s.refuses = "a Trigger is gone"
-	const message = `a Trigger is gone. A switch makes a new Broker. Next: kubectl -n kyma-system patch eventings.operator.kyma-project.io eventing --type=merge -p '{"spec":{"backend":{"type":"NATS"}}}', and when that is Ready, the same with EventMesh`
+	const message = `a Trigger is gone. Next: kubectl -n kyma-system patch eventings.operator.kyma-project.io eventing --type=merge -p '{"spec":{"backend":{"type":"NATS"}}}', and when that is Ready, the same with EventMesh`
 	is(operatorv1alpha1.StateProcessing, operatorv1alpha1.ReasonMeshUnavailable, message)
 	s.w.Now = s.w.Now.Add(downLimit + time.Second)
 	is(operatorv1alpha1.StateError, operatorv1alpha1.ReasonMeshUnavailable, message)

@@ -85,13 +85,13 @@ func (h *health) refuses(ctx context.Context, known, channel *k8sutil.Collection
 		return err
 	}
 	if h.lasts(&h.leftSince, len(left) > 0) {
-		return Refuses(fmt.Sprintf("Channel %s/%s has a subscriber for Trigger %s, which is deleted: Knative refuses each event because of it, and only a new Broker helps",
+		return Refuses(fmt.Sprintf("Channel %s/%s has a subscriber for Trigger %s, which is deleted: Knative refuses each event because of it, and only a new Broker helps. A switch makes one",
 			h.triggers.namespace, h.channel, left[0]))
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.refused() {
-		return Refuses("the mesh takes no event of the controller: " + h.refusal)
+		return Refuses("the mesh takes no event of the controller: " + h.refusal + ". NATS can carry them")
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ func TestMeshThatRefuses(t *testing.T) {
 	r.comes(r.awaitTrigger())
 	r.await("orders", "ready", onMesh(epoch, true))
 	r.answer.Store(http.StatusUnauthorized)
-	r.told("the mesh takes no event of the controller: the Broker answers 401")
+	r.told("the mesh takes no event of the controller: the Broker answers 401. NATS can carry them")
 	r.await("orders", "not ready", onMesh(epoch, false))
 	r.answer.Store(http.StatusAccepted)
 	r.told("")
