@@ -13,9 +13,11 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -34,6 +36,15 @@ type Chart struct {
 	// executor has the templates of all charts below, also of those that are not enabled. It is
 	// made once.
 	executor func() (execute, error)
+	// last is the newest rendering.
+	last atomic.Pointer[rendering]
+}
+
+// rendering is what Render has returned, and for what.
+type rendering struct {
+	release Release
+	values  map[string]any // a copy
+	objects []*unstructured.Unstructured
 }
 
 // Release is what templates know as .Release.
@@ -131,8 +142,35 @@ func (c *Chart) conditionOf(dependency string) string {
 // their files, those of subcharts after those of their parent. An unknown key of values is an
 // error: it would be a setting without effect. So is a key that a template reads and nothing has.
 // Values are map[string]any, []any, string, bool, int, int32, int64, float64 and nil; they are not
-// changed.
+// changed. The same values give the same objects, so the newest rendering is kept: an operator asks
+// for it each time that it looks. The objects are the caller's own.
 func (c *Chart) Render(release Release, values map[string]any) ([]*unstructured.Unstructured, error) {
+	// Integers of all sizes are one type for templates.
+	copied, err := plain(".Values", values)
+	if err != nil {
+		return nil, err
+	}
+	own, _ := copied.(map[string]any)
+	if last := c.last.Load(); last != nil && last.release == release && reflect.DeepEqual(last.values, own) {
+		return copies(last.objects), nil
+	}
+	objects, err := c.render(release, values)
+	if err != nil {
+		return nil, err
+	}
+	c.last.Store(&rendering{release, own, objects})
+	return copies(objects), nil
+}
+
+func copies(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+	out := make([]*unstructured.Unstructured, len(objects))
+	for i, u := range objects {
+		out[i] = u.DeepCopy()
+	}
+	return out
+}
+
+func (c *Chart) render(release Release, values map[string]any) ([]*unstructured.Unstructured, error) {
 	if err := c.unknown("", values); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
 )
@@ -77,6 +78,48 @@ func TestRender(t *testing.T) {
 	}
 }
 
+// TestRenderRemembers: the same values give the same objects, whatever a caller has done with those
+// that it got, or with its values. Any other value, and another release, gives others.
+func TestRenderRemembers(t *testing.T) {
+	c, err := chart.Load(files(nil), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := chart.Release{Name: "r", Namespace: "kyma-system"}
+	global := map[string]any{"prefix": "x"}
+	values := map[string]any{"global": global}
+	render := func(release chart.Release) *unstructured.Unstructured {
+		t.Helper()
+		objects, err := c.Render(release, values)
+		if err != nil || len(objects) != 2 {
+			t.Fatalf("%d objects, %v", len(objects), err)
+		}
+		return objects[1]
+	}
+	first := render(release)
+	if first.GetName() != "x-inner-3" {
+		t.Fatalf("it is called %s", first.GetName())
+	}
+	was := first.DeepCopy()
+	first.SetLabels(map[string]string{"changed": "true"})
+	first.SetName("changed")
+	for range 2 {
+		again := render(release)
+		if diff := cmp.Diff(was.Object, again.Object); diff != "" {
+			t.Errorf("once more (-first +now):\n%s", diff)
+		}
+		again.SetName("changed, too")
+	}
+	global["prefix"] = "y"
+	if name := render(release).GetName(); name != "y-inner-3" {
+		t.Errorf("with another value in the same map, it is called %s", name)
+	}
+	release.Namespace = "elsewhere"
+	if namespace := render(release).GetNamespace(); namespace != "elsewhere" {
+		t.Errorf("of another release, it is in %s", namespace)
+	}
+}
+
 // TestTemplatesChangeNothing: what a template sets is gone with the next Render, for the chart as
 // for the values of the caller.
 func TestTemplatesChangeNothing(t *testing.T) {
@@ -85,8 +128,8 @@ func TestTemplatesChangeNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	values := map[string]any{"labels": map[string]any{"a": "b", "c": "d"}}
-	for range 2 {
-		objects, err := c.Render(chart.Release{}, values)
+	for _, name := range []string{"one", "another"} { // the second is rendered, and not remembered
+		objects, err := c.Render(chart.Release{Name: name}, values)
 		if err != nil {
 			t.Fatal(err)
 		}
