@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -25,6 +26,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kyma-project/eventmesh-migration/internal/migration/registry"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/samplecluster"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
@@ -123,7 +125,16 @@ func (d *demo) build(ctx context.Context) error {
 	if err := os.MkdirAll(d.bin, 0o755); err != nil {
 		return err
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", d.bin+"/", "./cmd/...")
+	// Only what runs here is linked, and without what a debugger needs.
+	args := []string{"build", "-trimpath", "-ldflags=-s -w", "-o", d.bin + "/"}
+	for _, e := range registry.Jobs(registry.All()) {
+		program := "./cmd/" + e.Job.Name()
+		if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
+			continue // eventmesh-migrate alone has it
+		}
+		args = append(args, program)
+	}
+	build := exec.CommandContext(ctx, "go", args...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build the jobs (run the demo from the repository's root): %w\n%s", err, out)
