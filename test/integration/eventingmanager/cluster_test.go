@@ -175,7 +175,7 @@ func TestDependencies(t *testing.T) {
 // awaitCondition waits until a condition of the Eventing has a status and a reason.
 func (s *site) awaitCondition(limit time.Duration, kind string, ok bool, reason string) {
 	s.t.Helper()
-	poll.Until(s.t, limit, fmt.Sprintf("%s is %v, %s", kind, ok, reason), func(context.Context) error {
+	poll.Until(s.t, limit, fmt.Sprintf("%s is %v, %s", kind, ok, reason), s.onceChanged(func(context.Context) error {
 		e, err := s.eventing(s.namespace, "eventing")
 		if err != nil {
 			return err
@@ -184,7 +184,7 @@ func (s *site) awaitCondition(limit time.Duration, kind string, ok bool, reason 
 			return fmt.Errorf("%+v", c)
 		}
 		return nil
-	})
+	}))
 }
 
 // TestForeign: an object of somebody else with a name of ours stops the installation, and stays as

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
@@ -91,6 +93,8 @@ type site struct {
 	// binary and env are those of the operator: by default the program as it is.
 	binary string
 	env    []string
+	// changes counts what was seen of Eventings.
+	changes atomic.Int64
 }
 
 // log is what operators wrote, one after the other.
@@ -136,7 +140,40 @@ func newSite(t *testing.T, namespace string) *site {
 	s.node, err = node.Start(context.WithoutCancel(t.Context()), cluster.Config(), node.Options{Run: s.pods.Run, Directory: dir, Log: t.Logf})
 	s.check(err)
 	t.Cleanup(s.clean)
+	s.follow()
 	return s
+}
+
+// follow counts changes of Eventings.
+func (s *site) follow() {
+	s.t.Helper()
+	all := s.client.Resource(eventings)
+	informer := cache.NewSharedIndexInformer(kubernetes.ListWatch(all.List, all.Watch), &unstructured.Unstructured{}, 0, cache.Indexers{})
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { s.changes.Add(1) }, UpdateFunc: func(any, any) { s.changes.Add(1) }, DeleteFunc: func(any) { s.changes.Add(1) },
+	})
+	s.check(err)
+	ctx, stop := context.WithCancel(context.WithoutCancel(s.t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() { informer.RunWithContext(ctx) })
+	s.t.Cleanup(func() { stop(); running.Wait() })
+}
+
+// onceChanged is a question about Eventings for poll. It is asked at first, and then when one has
+// changed since, or after a second: an Eventing was read ten times for each time that it changed.
+func (s *site) onceChanged(ask func(context.Context) error) func(context.Context) error {
+	var (
+		answer error
+		seen   = int64(-1)
+		asked  time.Time
+	)
+	return func(ctx context.Context) error {
+		if now := s.changes.Load(); now != seen || time.Since(asked) > time.Second {
+			seen, asked = now, time.Now()
+			answer = ask(ctx)
+		}
+		return answer
+	}
 }
 
 func (s *site) check(err error) {
@@ -323,7 +360,7 @@ func (s *site) await(limit time.Duration, state operatorv1alpha1.State, conditio
 func (s *site) awaitOf(namespace, name string, limit time.Duration, state operatorv1alpha1.State, condition, reason string) *operatorv1alpha1.Eventing {
 	s.t.Helper()
 	var e *operatorv1alpha1.Eventing
-	poll.Until(s.t, limit, fmt.Sprintf("Eventing %s/%s is %s, %s %s", namespace, name, state, condition, reason), func(context.Context) (err error) {
+	poll.Until(s.t, limit, fmt.Sprintf("Eventing %s/%s is %s, %s %s", namespace, name, state, condition, reason), s.onceChanged(func(context.Context) (err error) {
 		if e, err = s.eventing(namespace, name); err != nil {
 			return err
 		}
@@ -337,7 +374,7 @@ func (s *site) awaitOf(namespace, name string, limit time.Duration, state operat
 			return fmt.Errorf("%+v", c)
 		}
 		return nil
-	})
+	}))
 	return e
 }
 
@@ -379,13 +416,13 @@ func (s *site) js(user string) jetstream.JetStream {
 // gone waits until the Eventing is gone.
 func (s *site) gone(limit time.Duration) {
 	s.t.Helper()
-	poll.Until(s.t, limit, "the Eventing is gone", func(context.Context) error {
+	poll.Until(s.t, limit, "the Eventing is gone", s.onceChanged(func(context.Context) error {
 		e, err := s.eventing(s.namespace, "eventing")
 		if err == nil {
 			return fmt.Errorf("%s: %+v", e.Status.State, e.Status.Conditions)
 		}
 		return poll.Gone(err)
-	})
+	}))
 }
 
 // left are the objects with the operator's label, as <kind> <name>; claims only if asked for.

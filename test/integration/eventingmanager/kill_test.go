@@ -37,6 +37,16 @@ func (s *site) reached(deleting bool) bool {
 	return err == nil && e.Status.State == operatorv1alpha1.StateReady && e.Status.ObservedGeneration == e.Generation
 }
 
+// unlessReached is an answer for poll.
+func (s *site) unlessReached(deleting bool) func(context.Context) error {
+	return s.onceChanged(func(context.Context) error {
+		if !s.reached(deleting) {
+			return errStill
+		}
+		return nil
+	})
+}
+
 // TestKilledAtEveryWrite: the operator is killed after each single write of an installation and of
 // a deletion, in make test after each fifth. Each time, another one goes on. In the end, everything
 // is there, or gone.
@@ -92,11 +102,12 @@ func (s *site) lives(deleting bool) (writes []string) {
 		running := make(chan *process.Process, 1)
 		kill := proxy.KillAmong(func(r faultproxy.Request) bool { return !r.Renews && !strings.Contains(r.String(), "leases") }, nth, faultproxy.After, func() { (<-running).Kill() })
 		running <- s.start()
-		s.check(poll.For(s.t.Context(), 3*time.Minute, "the operator writes, or all is done", func(context.Context) error {
-			if _, dead := kill.At(); !dead && !s.reached(deleting) {
-				return errStill
+		reached := s.unlessReached(deleting)
+		s.check(poll.For(s.t.Context(), 3*time.Minute, "the operator writes, or all is done", func(ctx context.Context) error {
+			if _, dead := kill.At(); dead {
+				return nil
 			}
-			return nil
+			return reached(ctx)
 		}))
 		at, dead := kill.At()
 		if !dead {
@@ -134,11 +145,12 @@ func TestKilledAtEveryRequestToNATS(t *testing.T) {
 			s.released()
 			s.args = []string{"--nats-url", "tls://" + cut.Address}
 			s.start()
-			poll.Until(t, 2*time.Minute, "the operator sends, or all is done", func(context.Context) error {
-				if cut.Sent() < n && !s.reached(deleting) {
-					return errStill
+			reached := s.unlessReached(deleting)
+			poll.Until(t, 2*time.Minute, "the operator sends, or all is done", func(ctx context.Context) error {
+				if cut.Sent() >= n {
+					return nil
 				}
-				return nil
+				return reached(ctx)
 			})
 			s.operator.Kill()
 			cut.Close()
