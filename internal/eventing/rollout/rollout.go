@@ -4,6 +4,7 @@ package rollout
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 	"time"
@@ -100,13 +101,22 @@ func Done(sts *appsv1.StatefulSet) bool {
 		sts.Status.ReadyReplicas == *sts.Spec.Replicas && sts.Status.Replicas == *sts.Spec.Replicas
 }
 
-// As is an object as its type; nil if there is none.
+// As is an object as its type, without the templates of its pods and volumes: they say nothing of
+// progress, and are most of what there is to convert. nil if there is none.
 func As[T any](u *unstructured.Unstructured) *T {
 	if u == nil {
 		return nil
 	}
+	fields := u.Object
+	if spec, ok := fields["spec"].(map[string]any); ok {
+		spec = maps.Clone(spec)
+		delete(spec, "template")
+		delete(spec, "volumeClaimTemplates")
+		fields = maps.Clone(fields)
+		fields["spec"] = spec
+	}
 	typed := new(T)
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, typed); err != nil {
 		return nil
 	}
 	return typed
