@@ -37,8 +37,9 @@ help: ## Show this help
 
 .PHONY: test
 # A tenth less time, for more memory of API servers and tests. The programs under test do not get
-# it.
+# it. Without API servers there is room for more.
 test e2e lint test-slow: export GOGC ?= 200
+test-unit: export GOGC ?= 400
 # A race binary sleeps for a second at its end, in case that a race is just being reported: that is
 # a minute in all.
 test: export GORACE ?= atexit_sleep_ms=0
@@ -70,7 +71,7 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 # are beside the others of PROCESSES, one at a time, and RACED are the longest of the others.
 PROCESSTEST := EVENTMESH_TEST_RACE=programs go test -p 2 -vet=off
 PROCESSES := ./test/integration/eventingmanager ./test/integration/takeover ./internal ./internal/eventing/chart ./internal/eventing/decide ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing ./test/newjob
-PLAIN := ./build/sizes ./charts/eventing-manager ./internal/eventing/backend ./internal/eventing/guide ./internal/eventing/stored ./internal/eventing/takeover ./internal/eventservice/legacy ./internal/eventservice/publish ./internal/flowpage ./internal/migration/jobs/trigger/route ./internal/migration/kyma ./internal/migration/kyma/eventpath ./internal/natsutil ./internal/redact
+PLAIN := ./build/sizes ./charts/eventing-manager ./internal/eventing/backend ./internal/eventing/guide ./internal/eventing/repeats ./internal/eventing/stored ./internal/eventing/takeover ./internal/eventservice/legacy ./internal/eventservice/publish ./internal/flowpage ./internal/k8sobject ./internal/migration/jobs/trigger/route ./internal/migration/kyma ./internal/migration/kyma/eventpath ./internal/natsutil ./internal/redact
 LONGEST := ./test/integration/eventing ./test/integration/eventbus ./test/guide ./test/eventservice
 RACED := ./test/integration/jobmanager ./test/model
 
