@@ -18,7 +18,7 @@ CONTROLLER_GEN := go tool -modfile=$(CURDIR)/tools/api/go.mod controller-gen obj
 GOTEST := go test -race -p 3
 # The race detector makes a schedule take six times as long: with it, a tenth of them is played. The
 # demo does without it.
-MODEL := go test -count 1
+MODEL := go test -vet=off -count 1
 
 ##@ First steps
 .PHONY: help
@@ -47,9 +47,9 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 	go test -C test/kubernetes/build ./...
 	go test -C examples/installer -short ./...
 	go test -C examples/registry -short ./... # test/guide has all of it
-	go test -C test/knative -count 1 ./...
+	go test -C test/knative -vet=off -count 1 ./...
 	cd build/release && $(GOTEST) -vet=off -count 1 -timeout 25m ./artifact
-	go test -short ./pkg/engine/... # some of them with the clock of testing/synctest, and without the race detector
+	go test -short -vet=off ./pkg/engine/... # some of them with the clock of testing/synctest, and without the race detector
 	@status=0; \
 	(failed=0; \
 	(cd build/release && $(PROCESSTEST) -count 1 -timeout 25m $$(go list ./... | grep -v /artifact$$)) || failed=$$?; \
