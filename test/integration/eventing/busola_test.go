@@ -38,17 +38,23 @@ type widget struct {
 	DefaultExpanded                                                          bool
 }
 
-// TestBusola: the pages of both kinds are what Busola takes, every field that they show or ask for
-// exists, and what a form offers is what the definition takes.
-func TestBusola(t *testing.T) {
+// managerChart is the chart of the operator, and root the directory of this module.
+func managerChart(t *testing.T) (root string, c *chart.Chart) {
+	t.Helper()
 	root, err := kubernetes.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := chart.Load(os.DirFS(root), "charts/eventing-manager")
-	if err != nil {
+	if c, err = chart.Load(os.DirFS(root), "charts/eventing-manager"); err != nil {
 		t.Fatal(err)
 	}
+	return root, c
+}
+
+// TestBusola: the pages of both kinds are what Busola takes, every field that they show or ask for
+// exists, and what a form offers is what the definition takes.
+func TestBusola(t *testing.T) {
+	root, c := managerChart(t)
 	objects, err := c.Render(chart.Release{Name: "eventing-manager", Namespace: "kyma-system"}, map[string]any{"image": map[string]any{"tag": "v1"}})
 	if err != nil {
 		t.Fatal(err)
@@ -101,14 +107,7 @@ func busolaShows(looksAt string, all map[string]busolaKey) map[busolaKey]string 
 // TestBusolaBesideKyma: our pages and those of Kyma's modules are other objects, and Busola shows
 // one page for each kind: ours where its objects are.
 func TestBusolaBesideKyma(t *testing.T) {
-	root, err := kubernetes.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := chart.Load(os.DirFS(root), "charts/eventing-manager")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root, c := managerChart(t)
 	document, err := os.ReadFile(root + "/" + "docs/eventing/coming-from-kyma.md")
 	if err != nil {
 		t.Fatal(err)
