@@ -590,6 +590,8 @@ func TestStates(t *testing.T) {
 		}, state: operatorv1alpha1.StateError, condition: available, says: operatorv1alpha1.ReasonTypeFull},
 		{reason: "a server of several is away", change: degrade, state: operatorv1alpha1.StateReady, condition: operatorv1alpha1.ConditionPodsReady, says: operatorv1alpha1.ReasonDegraded},
 		{reason: "a server of several is away for a minute", later: time.Minute, change: degrade, state: operatorv1alpha1.StateWarning, condition: operatorv1alpha1.ConditionPodsReady, says: operatorv1alpha1.ReasonDegraded},
+		{reason: "a volume claim that somebody has deleted", change: loseClaim, state: operatorv1alpha1.StateReady, condition: operatorv1alpha1.ConditionPodsReady, says: operatorv1alpha1.ReasonDegraded},
+		{reason: "a volume claim that somebody has deleted a minute ago", later: time.Minute, change: loseClaim, state: operatorv1alpha1.StateWarning, condition: operatorv1alpha1.ConditionPodsReady, says: operatorv1alpha1.ReasonDegraded},
 		{reason: "a server of several is away, and what is refused is worse", later: time.Minute, change: func(s *scene) {
 			degrade(s)
 			s.w.NATS.Volume.Refuses = true
@@ -631,6 +633,11 @@ func encoded(raw []byte) string { return base64.StdEncoding.EncodeToString(raw) 
 func degrade(s *scene) {
 	sts := s.w.Object("StatefulSet", "eventing-nats")
 	_ = unstructured.SetNestedField(sts.Object, int64(0), "status", "readyReplicas")
+}
+
+// loseClaim deletes the volume claim of NATS, which stays as long as its pod.
+func loseClaim(s *scene) {
+	s.w.Claims[0].DeletionTimestamp = &metav1.Time{Time: s.w.Now}
 }
 
 // TestWhoHoldsTheSpace: what counts is bytes, and not events.

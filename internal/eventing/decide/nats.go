@@ -181,6 +181,12 @@ func (nats) degraded(d *Rules, w *World) string {
 	if sts == nil || sts.Spec.Replicas == nil {
 		return ""
 	}
+	for i := range w.Claims {
+		if c := &w.Claims[i]; c.DeletionTimestamp != nil {
+			return fmt.Sprintf("PersistentVolumeClaim %s is being deleted: when the pod of its server ends, its volume is deleted, with the events in it. A switch of the backend delivers them before. To keep the volume: "+
+				`kubectl patch persistentvolumes %s --type=merge -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'`, c.Name, c.Spec.VolumeName)
+		}
+	}
 	return w.shortOf("NATS", "servers", natsComponent, sts.Status.ReadyReplicas, *sts.Spec.Replicas, "")
 }
 
