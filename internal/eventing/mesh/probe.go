@@ -69,7 +69,10 @@ func (t *Trigger) probes(ctx context.Context, in *k8sutil.Collection) {
 			continue
 		}
 		pause = firstProbe
-		if b.URL != "" && time.Since(tried) >= t.health.every {
+		if b.URL == "" { // nothing was asked for yet
+			tried = time.Now()
+		}
+		if time.Since(tried) >= t.health.every {
 			err := t.post(ctx, b)
 			if tried = time.Now(); ctx.Err() == nil {
 				t.health.tried(err)

@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -125,4 +126,18 @@ func fakeClient() *dynamicfake.FakeDynamicClient {
 
 func testTrigger(client dynamic.Interface, names backend.Names) *Trigger {
 	return New(Options{Client: client, Probed: client, Namespace: "control", Names: names, Version: "1", Lease: 15 * time.Second, Log: zap.NewNop(), Changed: func() {}})
+}
+
+// TestProbesWait: as long as nothing is asked for, nothing is done.
+func TestProbesWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fakeClient()
+		in := testTrigger(client, backend.Names(backend.DefaultPrefix))
+		if err := in.Follow(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour) // it would not end while the probes turn without a pause
+		in.Leave()
+		synctest.Wait()
+	})
 }
