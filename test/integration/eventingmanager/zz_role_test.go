@@ -31,6 +31,7 @@ var rare = map[string]map[string]string{
 		"delete monitoring.coreos.com/servicemonitors":        "an Eventing that is deleted while the kind is served",
 		"delete security.istio.io/peerauthentications":        "the same",
 		"list apiextensions.k8s.io/customresourcedefinitions": "a watch begins with a list where the API server does not stream lists",
+		"list serviceaccounts":                                "the same",
 		"patch events":                                        "an Event that is repeated",
 		"delete pods":                                         "an Eventing that is deleted while its StatefulSet is replaced: internal/eventing/decide",
 		"create events":                                       "recorders use events.k8s.io where it is served",
