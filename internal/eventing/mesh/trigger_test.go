@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -118,10 +119,14 @@ func TestMakesRoom(t *testing.T) {
 	}
 }
 
+// fakeClient returns a client whose watches tell nothing: the fake would share an object between a
+// watch and the answer to a write.
 func fakeClient() *dynamicfake.FakeDynamicClient {
-	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		triggers: "TriggerList", brokers: "BrokerList", channels: "InMemoryChannelList",
 	})
+	client.PrependWatchReactor("*", clienttesting.DefaultWatchReactor(watch.NewFake(), nil))
+	return client
 }
 
 func testTrigger(client dynamic.Interface, names backend.Names) *Trigger {

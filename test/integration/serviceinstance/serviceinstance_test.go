@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
@@ -148,7 +150,9 @@ func TestUndoKeepsABrokerInUse(t *testing.T) {
 	w := on(t)
 	w.instance("orders", "orders")
 	w.patch(standin.Namespaces, "", ns, `{"metadata":{"labels":{"knative-eventing-injection":null}}}`)
-	w.delete(brokers, ns, "default")
+	poll.Until(t, time.Minute, "nobody creates the Broker again", func(ctx context.Context) error { // as long as the label is known
+		return poll.Gone(w.client.Resource(brokers).Namespace(ns).Delete(ctx, "default", metav1.DeleteOptions{}))
+	})
 	w.strip(orders)
 	w.succeeds(migration.Succeeded)
 	if w.get(brokers, ns, "default") == nil {
