@@ -24,11 +24,7 @@ func TestProgramsOfRemovedCheckouts(t *testing.T) {
 		}
 		return path
 	}
-	kept := t.TempDir()
-	removed, err := os.MkdirTemp(t.TempDir(), "clone")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kept, removed := t.TempDir(), t.TempDir()
 	keptProgram, removedProgram := build(kept), build(removed)
 	unknown := filepath.Join(cache, "bin-0123456789ab")
 	if err := os.MkdirAll(unknown, 0o755); err != nil {
