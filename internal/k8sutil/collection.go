@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -44,6 +45,26 @@ func NewCollection(client Source, opts metav1.ListOptions, trim func(*unstructur
 	retry func(context.Context, func(context.Context) error) error,
 ) *Collection {
 	return &Collection{client: client, opts: opts, trim: trim, retry: retry, objects: map[string]item{}}
+}
+
+// Named selects the one object of a name.
+func Named(name string) metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
+}
+
+// ListUntil lists again and again, with a pause after each failure, which failed gets, until
+// that succeeds. An error says that ctx has ended.
+func (c *Collection) ListUntil(ctx context.Context, pause time.Duration, failed func(error)) error {
+	for {
+		err := c.List(ctx)
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		failed(err)
+		if err := Sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
 }
 
 // Pack makes the collection, which must be empty, keep its objects as JSON: a fifth of

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
@@ -27,15 +25,11 @@ func (c *Controller) watchSaid(client dynamic.Interface) func(context.Context) e
 	warn := func(err error) {
 		c.log.Warn("cannot watch what the controller says, retrying", zap.String("configMap", c.options.Namespace+"/"+name), zap.Error(err))
 	}
-	one := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
 	configMaps := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(c.options.Namespace)
 	return func(ctx context.Context) error {
-		is := k8sutil.NewCollection(configMaps, one, nil, k8sutil.Retrying(saidBudget, warn))
-		for err := is.List(ctx); err != nil; err = is.List(ctx) {
-			warn(err)
-			if k8sutil.Sleep(ctx, saidAgain) != nil {
-				return nil
-			}
+		is := k8sutil.NewCollection(configMaps, k8sutil.Named(name), nil, k8sutil.Retrying(saidBudget, warn))
+		if is.ListUntil(ctx, saidAgain, warn) != nil {
+			return nil
 		}
 		is.Watch(ctx, func(string) { c.backends.add(c.backendsKey(), 0) })
 		<-ctx.Done()

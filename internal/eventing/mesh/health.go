@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -57,8 +56,7 @@ func (t *Trigger) followChannel(ctx context.Context) {
 		return
 	}
 	t.channelAsked = time.Now()
-	one := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", t.names.BrokerChannel()).String()}
-	known := k8sutil.NewCollection(t.channels, one, nil, k8sutil.Retrying(readBudget, func(err error) { t.log.Warn("cannot read the Channel of the Broker, retrying", zap.Error(err)) }))
+	known := k8sutil.NewCollection(t.channels, k8sutil.Named(t.names.BrokerChannel()), nil, k8sutil.Retrying(readBudget, func(err error) { t.log.Warn("cannot read the Channel of the Broker, retrying", zap.Error(err)) }))
 	if err := known.List(ctx); err != nil {
 		if !apierrors.IsNotFound(err) {
 			t.log.Warn("cannot read the Channel of the Broker: it is not known whether the mesh refuses events", zap.Error(err))

@@ -7,9 +7,7 @@ import (
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
@@ -67,20 +65,9 @@ func listed(ctx context.Context, all *k8sutil.Collection, log *zap.Logger, what 
 
 func (p *Publisher) followBackends(ctx context.Context, client dynamic.Interface, namespace, name string) {
 	log := p.log.With(zap.String("configMap", namespace+"/"+name))
-	one := k8sutil.NewCollection(client.Resource(configMaps).Namespace(namespace),
-		metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}, nil, retrying(log, "backends"))
-	for {
-		err := one.List(ctx)
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		log.Warn("cannot read the backends, retrying", zap.Error(err))
-		if k8sutil.Sleep(ctx, readAgain) != nil {
-			return
-		}
+	one := k8sutil.NewCollection(client.Resource(configMaps).Namespace(namespace), k8sutil.Named(name), nil, retrying(log, "backends"))
+	if one.ListUntil(ctx, readAgain, func(err error) { log.Warn("cannot read the backends, retrying", zap.Error(err)) }) != nil {
+		return
 	}
 	p.take(one.Get(namespace, name), log)
 	one.Watch(ctx, func(string) { p.take(one.Get(namespace, name), log) })

@@ -221,7 +221,7 @@ func (r *Roster) attend(ctx context.Context) error {
 	warn := func(err error) {
 		r.options.Log.Warn("cannot read the roster of the controllers, retrying", zap.Error(err))
 	}
-	in := k8sutil.NewCollection(r.options.resource(r.options.Client), r.options.only(), nil, k8sutil.Retrying(requestLimit, warn))
+	in := k8sutil.NewCollection(r.options.resource(r.options.Client), k8sutil.Named(r.options.Name), nil, k8sutil.Retrying(requestLimit, warn))
 	if err := in.List(ctx); err != nil {
 		return fmt.Errorf("cannot read ConfigMap %s/%s: %w", r.options.Namespace, r.options.Name, err)
 	}
@@ -383,7 +383,7 @@ func (r *Roster) read(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, min(requestLimit, r.options.Lease))
 	defer cancel()
 	began := time.Now()
-	list, err := r.options.resource(r.options.Client).List(ctx, r.options.only())
+	list, err := r.options.resource(r.options.Client).List(ctx, k8sutil.Named(r.options.Name))
 	switch {
 	case err != nil:
 		return fmt.Errorf("cannot read ConfigMap %s/%s: %w", r.options.Namespace, r.options.Name, err)
@@ -393,11 +393,6 @@ func (r *Roster) read(ctx context.Context) error {
 		r.look(&list.Items[0], began)
 	}
 	return nil
-}
-
-// only are the options for the ConfigMap alone.
-func (o *Options) only() metav1.ListOptions {
-	return metav1.ListOptions{FieldSelector: "metadata.name=" + o.Name}
 }
 
 // dataOf is what the ConfigMap has; nil if there is none.
