@@ -319,11 +319,16 @@ func (a *actor) abandon(ctx context.Context, s decide.Subscription) error {
 	if err := a.reader.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Name}, &is); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	before := is.DeepCopy()
-	if !controllerutil.RemoveFinalizer(&is, eventingv1alpha2.Finalizer) {
+	return client.IgnoreNotFound(a.release(ctx, &is, eventingv1alpha2.Finalizer))
+}
+
+// release removes a finalizer, if the object still has it in the version that was read.
+func (a *actor) release(ctx context.Context, is client.Object, finalizer string) error {
+	before, _ := is.DeepCopyObject().(client.Object)
+	if !controllerutil.RemoveFinalizer(is, finalizer) {
 		return nil
 	}
-	return client.IgnoreNotFound(a.client.Patch(ctx, &is, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(a.Names.Owner())))
+	return a.client.Patch(ctx, is, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(a.Names.Owner()))
 }
 
 // removeTrigger deletes a Trigger that has our labels, and lets it go.
@@ -335,12 +340,8 @@ func (a *actor) removeTrigger(ctx context.Context, name string) error {
 	if !a.Names.Ours(is.Labels) {
 		return nil
 	}
-	before := is.DeepCopy()
-	if controllerutil.RemoveFinalizer(is, backend.TriggerFinalizer) {
-		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-		if err := a.client.Patch(ctx, is, patch, client.FieldOwner(a.Names.Owner())); err != nil {
-			return client.IgnoreNotFound(err)
-		}
+	if err := a.release(ctx, is, backend.TriggerFinalizer); err != nil {
+		return client.IgnoreNotFound(err)
 	}
 	if is.DeletionTimestamp != nil {
 		return nil
