@@ -7,8 +7,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
@@ -23,9 +21,7 @@ func TestChannelOfALaterManifest(t *testing.T) {
 		"apiVersion": channels.GroupVersion().String(), "kind": "InMemoryChannel", "metadata": map[string]any{"namespace": "control", "name": names.BrokerChannel()},
 		"spec": map[string]any{"subscribers": []any{map[string]any{"subscriberUri": "http://broker-filter.knative-eventing.svc.cluster.local/triggers/control/es-1/former"}}},
 	}}
-	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		triggers: "TriggerList", brokers: "BrokerList", channels: "InMemoryChannelList",
-	}, channel)
+	client := fakeClient(channel)
 	served := false
 	client.PrependReactor("list", channels.Resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 		return !served, nil, apierrors.NewNotFound(channels.GroupResource(), "")

@@ -121,10 +121,10 @@ func TestMakesRoom(t *testing.T) {
 
 // fakeClient returns a client whose watches tell nothing: the fake would share an object between a
 // watch and the answer to a write.
-func fakeClient() *dynamicfake.FakeDynamicClient {
+func fakeClient(objects ...runtime.Object) *dynamicfake.FakeDynamicClient {
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		triggers: "TriggerList", brokers: "BrokerList", channels: "InMemoryChannelList",
-	})
+	}, objects...)
 	client.PrependWatchReactor("*", clienttesting.DefaultWatchReactor(watch.NewFake(), nil))
 	return client
 }

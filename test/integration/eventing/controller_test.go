@@ -158,20 +158,22 @@ func TestSubscription(t *testing.T) {
 	}
 }
 
+// said reads what a ConfigMap has.
+func (r *rig) said(ctx context.Context, name string) (map[string]string, error) {
+	u, err := r.client.Resource(configMaps).Namespace(r.control).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	data, _, err := unstructured.NestedStringMap(u.Object, "data")
+	return data, err
+}
+
 // followed waits until the controller says that it follows the present backends.
 func (r *rig) followed(t *testing.T, pod string) backend.ControllerState {
 	t.Helper()
 	var state backend.ControllerState
-	read := func(ctx context.Context, name string) (map[string]string, error) {
-		u, err := r.client.Resource(configMaps).Namespace(r.control).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return nil, err
-		}
-		data, _, err := unstructured.NestedStringMap(u.Object, "data")
-		return data, err
-	}
 	poll.Until(t, limit, pod+" follows the backends", func(ctx context.Context) error {
-		data, err := read(ctx, backend.Names(backend.DefaultPrefix).Backends())
+		data, err := r.said(ctx, backend.Names(backend.DefaultPrefix).Backends())
 		if err != nil {
 			return err
 		}
@@ -179,7 +181,7 @@ func (r *rig) followed(t *testing.T, pod string) backend.ControllerState {
 		if err != nil {
 			return err
 		}
-		if data, err = read(ctx, backend.Names(backend.DefaultPrefix).ControllerState()); err != nil {
+		if data, err = r.said(ctx, backend.Names(backend.DefaultPrefix).ControllerState()); err != nil {
 			return err
 		}
 		if state, err = backend.ParseControllerState(data); err == nil && (!state.Follows(b) || state.Leader != pod) {

@@ -83,11 +83,7 @@ func (r *knativeRig) awaitTold(most time.Duration, serving backend.Set, epoch st
 	r.t.Helper()
 	began := time.Now()
 	poll.Until(r.t, most, fmt.Sprintf("all Subscriptions are ready on %s", serving), func(ctx context.Context) error {
-		u, err := r.client.Resource(configMaps).Namespace(r.control).Get(ctx, backend.Names(backend.DefaultPrefix).ControllerState(), metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		data, _, err := unstructured.NestedStringMap(u.Object, "data")
+		data, err := r.said(ctx, backend.Names(backend.DefaultPrefix).ControllerState())
 		if err != nil {
 			return err
 		}
