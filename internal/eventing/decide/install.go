@@ -2,11 +2,9 @@ package decide
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,6 +14,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/rollout"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/values"
 )
 
@@ -121,7 +120,7 @@ func (t *turn) install(u *unstructured.Unstructured) {
 		epoch = is.GetAnnotations()[backend.EpochAnnotation]
 	}
 	keepDelivery(u, is)
-	t.w.renewTokens(u, is)
+	rollout.Renew(u, is, t.w.Pods, t.w.startedWith)
 	drift.Seal(u, epoch)
 	switch {
 	case is == nil:
@@ -134,31 +133,6 @@ func (t *turn) install(u *unstructured.Unstructured) {
 		t.o.do(Orphan{is, strings.Join(replaced(u, is, t.w.Now), ", ")})
 	case drift.Drifted(u, is):
 		t.o.do(Apply{u, is})
-	}
-}
-
-// accountAnnotation is on the template of a Deployment whose pods were replaced because of their
-// ServiceAccount: its UID.
-const accountAnnotation = "eventing.kyma-project.io/service-account"
-
-// renewTokens replaces pods that are older than their ServiceAccount. Somebody has deleted the one
-// that they were created with. The API server takes its tokens no longer, and the kubelet gets
-// others for a pod only when most of their time is over.
-func (w *World) renewTokens(want, is *unstructured.Unstructured) {
-	if is == nil || is.GetKind() != "Deployment" {
-		return
-	}
-	mark := []string{"spec", "template", "metadata", "annotations", accountAnnotation}
-	uid, _, _ := unstructured.NestedString(is.Object, mark...)
-	name, _, _ := unstructured.NestedString(want.Object, "spec", "template", "spec", "serviceAccountName")
-	account := w.Accounts[name]
-	if account != nil && slices.ContainsFunc(w.Pods, func(p corev1.Pod) bool {
-		return p.Spec.ServiceAccountName == name && p.CreationTimestamp.Before(&account.CreationTimestamp)
-	}) {
-		uid = string(account.UID)
-	}
-	if uid != "" {
-		_ = unstructured.SetNestedField(want.Object, uid, mark...) // a template is rendered as maps
 	}
 }
 

@@ -119,6 +119,17 @@ func (w *World) Object(kind, name string) *unstructured.Unstructured {
 	return w.Ours[Key{kind, name}]
 }
 
+// startedWith is an object that pods need when they start; nil if there is none.
+func (w *World) startedWith(kind, name string) metav1.Object {
+	if account := w.Accounts[name]; kind == "ServiceAccount" && account != nil {
+		return account
+	}
+	if u := w.Object(kind, name); u != nil {
+		return u
+	}
+	return nil
+}
+
 // Available tells whether events can be published.
 func (w *World) Available() bool {
 	return w.NATS.Connected && w.NATS.Stream != nil && stream.Open(w.NATS.Stream.Config)
