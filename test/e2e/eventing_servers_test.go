@@ -22,14 +22,17 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/prober"
 )
 
-// TestSoakThreeServers evicts and kills the pods of three NATS servers, one after the other, while
-// an event is sent each 10 ms. A second pod is not evicted while one is gone. Events are accepted
-// again after 5 seconds at most, and none is lost. At the end, the Eventing is deleted while one
-// server is not there.
-func TestSoakThreeServers(t *testing.T) {
-	const longest = 5 * time.Second
+// ofServers are three NATS servers, to which an event is sent each 10 ms.
+type ofServers struct {
+	*eventing
+	*prober.Prober
+	// stop ends the sending, and returns when each event that was begun is accepted or given up.
+	stop func()
+}
+
+func startServers(t *testing.T) *ofServers {
+	t.Helper()
 	e := startEventing(t, kubernetes.Node())
-	ctx := t.Context()
 	e.namespace, e.name = "kcp-system", "default-kyma-eventing"
 	e.namespaces(t, e.namespace, "shop")
 	e.do(t, "", "apply", "-f", e.manifest)
@@ -54,66 +57,109 @@ spec: {sink: "http://orders.shop.svc.cluster.local:8080/", source: commerce, typ
 `, "apply", "-f", "-")
 	e.do(t, "", "-n", "shop", "wait", "--for=jsonpath={.status.ready}=true", "--timeout=60s", "subscriptions.eventing.kyma-project.io", "--all")
 
-	sending, stop := context.WithCancel(ctx)
+	sending, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		p.Run(sending)
 	}()
-	defer func() {
-		stop()
+	s := &ofServers{e, p, func() {
+		cancel()
 		<-done
-	}()
-	accepted := func(n int) {
-		t.Helper()
-		if err := p.AwaitAccepted(ctx, n); err != nil {
-			t.Fatalf("%v\n%s", err, p.Report())
-		}
+	}}
+	t.Cleanup(s.stop)
+	return s
+}
+
+func (s *ofServers) accepted(t *testing.T, n int) {
+	t.Helper()
+	if err := s.AwaitAccepted(t.Context(), n); err != nil {
+		t.Fatalf("%v\n%s", err, s.Report())
 	}
-	accepted(500)
-	before := p.LongestGap()
+}
+
+// nothingLost ends the sending, and fails if an event was lost.
+func (s *ofServers) nothingLost(t *testing.T) {
+	t.Helper()
+	s.stop()
+	waiting, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if err := s.Await(waiting); err != nil {
+		t.Error(err)
+	}
+	r := s.Report()
+	t.Logf("the prober's report:\n%s", r)
+	if len(r.Missing) > 0 || len(r.GivenUp) > 0 {
+		t.Error("events were lost")
+	}
+}
+
+// TestSoakThreeServers evicts and kills the pods of three NATS servers, one after the other, while
+// an event is sent each 10 ms. A second pod is not evicted while one is gone. Events are accepted
+// again after 5 seconds at most, and none is lost. At the end, the Eventing is deleted while one
+// server is not there.
+func TestSoakThreeServers(t *testing.T) {
+	const longest = 5 * time.Second
+	s := startServers(t)
+	ctx := t.Context()
+	s.accepted(t, 500)
+	before := s.LongestGap()
 	for n := range servers {
 		name := fmt.Sprintf("eventing-nats-%d", n)
-		p.Step("evicted " + name)
-		if err := e.evict(ctx, name); err != nil {
+		s.Step("evicted " + name)
+		if err := s.evict(ctx, name); err != nil {
 			t.Fatal(err)
 		}
 		// Of three servers two must run: the budget refuses the next one.
-		if err := e.evict(ctx, fmt.Sprintf("eventing-nats-%d", (n+1)%servers)); !apierrors.IsTooManyRequests(err) {
+		if err := s.evict(ctx, fmt.Sprintf("eventing-nats-%d", (n+1)%servers)); !apierrors.IsTooManyRequests(err) {
 			t.Errorf("a second pod is evicted while %s is gone: %v", name, err)
 		}
-		accepted(500)
-		e.awaitServers(t)
-		accepted(500)
+		s.accepted(t, 500)
+		s.awaitServers(t)
+		s.accepted(t, 500)
 	}
-	evicted := p.LongestGap()
+	evicted := s.LongestGap()
 	for n := range servers {
 		name := fmt.Sprintf("eventing-nats-%d", n)
-		p.Step("killed " + name)
-		if err := e.client.CoreV1().Pods(eventingNamespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+		s.Step("killed " + name)
+		if err := s.client.CoreV1().Pods(eventingNamespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
 			t.Fatal(err)
 		}
-		accepted(500)
-		e.awaitServers(t)
-		accepted(500)
+		s.accepted(t, 500)
+		s.awaitServers(t)
+		s.accepted(t, 500)
 	}
-	stop()
-	<-done
-	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	if err := p.Await(waiting); err != nil {
-		t.Error(err)
+	s.nothingLost(t)
+	gap := s.LongestGap()
+	t.Logf("longest time without an accepted event: %.1f s before, %.1f s with evictions, %.1f s with kills", before.Seconds(), evicted.Seconds(), gap.Seconds())
+	if gap > longest {
+		t.Errorf("no event was accepted for %s, at most %s", gap, longest)
 	}
-	r := p.Report()
-	gap := p.LongestGap()
-	t.Logf("longest time without an accepted event: %.1f s before, %.1f s with evictions, %.1f s with kills; the prober's report:\n%s",
-		before.Seconds(), evicted.Seconds(), gap.Seconds(), r)
-	if len(r.Missing) > 0 || len(r.GivenUp) > 0 || gap > longest {
-		t.Errorf("events were lost, or none was accepted for %s, at most %s:\n%s", gap, longest, r)
+	s.do(t, "", "-n", "shop", "delete", "subscriptions.eventing.kyma-project.io", "orders", "--timeout=30s")
+	s.withoutServer(t)
+	s.deleted(t, servers)
+}
+
+// TestSoakDeletedSecrets: somebody deletes each Secret of three NATS servers, twice, while an event
+// is sent each 10 ms. The servers start one after the other with what came in its place. Those that
+// have another authority than the others do not know each other meanwhile.
+func TestSoakDeletedSecrets(t *testing.T) {
+	s := startServers(t)
+	s.accepted(t, 500)
+	for range 2 {
+		for _, name := range []string{"eventing-nats-users", "eventing-nats-ca", "eventing-nats-tls"} {
+			s.Step("deleted " + name)
+			began, before := time.Now(), s.Report().Accepted
+			s.do(t, "", "-n", eventingNamespace, "delete", "secret", name)
+			time.Sleep(5 * time.Second) // until the first server ends
+			s.accepted(t, 500)
+			s.awaitServers(t)
+			s.ready(t, 5*time.Minute)
+			s.accepted(t, 500)
+			t.Logf("%s: %d accepted in %.0f s, the longest time without one of all is %.1f s", name, s.Report().Accepted-before, time.Since(began).Seconds(), s.LongestGap().Seconds())
+		}
 	}
-	e.do(t, "", "-n", "shop", "delete", "subscriptions.eventing.kyma-project.io", "orders", "--timeout=30s")
-	e.withoutServer(t)
-	e.deleted(t, servers)
+	s.nothingLost(t)
 }
 
 // withoutServer deletes the Eventing while one of three servers has no node to run on. What the
