@@ -63,6 +63,7 @@ func main() {
 	var o options
 	role := flag.String("role", "", "internal: adapter, or proxy")
 	target := flag.String("target", "", "internal: where the proxy sends")
+	listen := flag.String("listen", "127.0.0.1:0", "internal: where adapter and proxy listen")
 	took := flag.Duration("took", 0, "internal: how long the adapter takes")
 	flag.IntVar(&o.pairs, "pairs", 7, "how often the two are measured")
 	flag.DurationVar(&o.each, "each", 3*time.Second, "how long each time")
@@ -77,12 +78,12 @@ func main() {
 	var err error
 	switch *role {
 	case "adapter":
-		err = serve(ctx, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		err = serve(ctx, *listen, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			time.Sleep(*took)
 		}))
 	case "proxy":
-		err = proxy(ctx, *target)
+		err = proxy(ctx, *listen, *target)
 	default:
 		err = run(ctx, o)
 	}
@@ -94,9 +95,9 @@ func main() {
 }
 
 // serve tells its address on stdout, and ends with ctx.
-func serve(ctx context.Context, h http.Handler) error {
+func serve(ctx context.Context, listen string, h http.Handler) error {
 	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	l, err := config.Listen(ctx, "tcp", listen)
 	if err != nil {
 		return err
 	}
@@ -112,12 +113,12 @@ func serve(ctx context.Context, h http.Handler) error {
 // proxy does nothing but hand on, with a connection pool as large as that of the
 // event-service: with the default of two, it would measure the opening of
 // connections.
-func proxy(ctx context.Context, target string) error {
+func proxy(ctx context.Context, listen, target string) error {
 	to, err := url.Parse(target)
 	if err != nil {
 		return err
 	}
-	return serve(ctx, &httputil.ReverseProxy{
+	return serve(ctx, listen, &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
 			r.Out.URL.Path = cmp.Or(to.Path, "/")

@@ -159,9 +159,11 @@ func (r *knativeRig) writes(t *testing.T, mark kubernetes.Mark, count int) float
 
 // TestBenchMesh: the whole way of an event, from the publisher over the Broker and the controller
 // to its sink, beside a reverse proxy before the same Broker and a Trigger that leads to the same
-// sink at once. In turns; what is reported is the median of the ratios.
+// sink at once. In turns; what is reported is the median of the ratios. A third way has two reverse
+// proxies, one where the publisher is and one where the controllers are: what two more programs on
+// the way take at least, whatever they do.
 func TestBenchMesh(t *testing.T) {
-	const direct = "order.direct.v1"
+	const direct, relayed = "order.direct.v1", "order.relayed.v1"
 	pairs, clients := measure.Number(t, "EVENTING_BENCH_PAIRS", benchPairs), measure.Number(t, "EVENTING_BENCH_CLIENTS", 32)
 	r := newKnativeRig(t, benchLease, "--log-level=warn")
 	var got atomic.Int64
@@ -187,14 +189,18 @@ func TestBenchMesh(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.await("bench", "ready", onMesh(r.epoch, true))
-	u := object(t, fmt.Sprintf("{apiVersion: eventing.knative.dev/v1, kind: Trigger, metadata: {name: direct}, spec: {broker: %s, filter: {attributes: {type: %s}}, subscriber: {uri: 'http://%s/'}}}",
-		meshBroker, direct, net.JoinHostPort(cluster.Host, port)))
-	if _, err := r.client.Resource(triggers).Namespace(r.control).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
 	proxy, proxyPID := startServer(t, "./test/bench/eventservice", "-role=proxy", "-target="+r.ingress)
-	way := map[string]string{direct: proxy, benchType: r.publisher.URL + "/publish"}
-	for _, eventType := range []string{direct, benchType} {
+	relay, relayPID := startServer(t, "./test/bench/eventservice", "-role=proxy", "-listen="+net.JoinHostPort(cluster.Host, "0"), "-target=http://"+net.JoinHostPort("127.0.0.1", port))
+	for eventType, subscriber := range map[string]string{direct: "http://" + net.JoinHostPort(cluster.Host, port), relayed: relay} {
+		name := strings.Split(eventType, ".")[1]
+		u := object(t, fmt.Sprintf("{apiVersion: eventing.knative.dev/v1, kind: Trigger, metadata: {name: %s}, spec: {broker: %s, filter: {attributes: {type: %s}}, subscriber: {uri: '%s/'}}}",
+			name, meshBroker, eventType, subscriber))
+		if _, err := r.client.Resource(triggers).Namespace(r.control).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	way := map[string]string{direct: proxy, relayed: proxy, benchType: r.publisher.URL + "/publish"}
+	for eventType := range way {
 		poll.Until(t, limit, "events of "+eventType+" come to the sink", func(context.Context) error {
 			before := got.Load()
 			load(t, way[eventType], eventType, 1, 100*time.Millisecond)
@@ -205,37 +211,49 @@ func TestBenchMesh(t *testing.T) {
 		})
 		load(t, way[eventType], eventType, clients, benchEach) // warm
 	}
-	var throughput, tail []float64
+	processes := map[string][]int{direct: {proxyPID}, relayed: {proxyPID, relayPID}, benchType: {r.publisher.PID(), r.controllers[0].PID(), r.controllers[1].PID()}}
+	cpu := func(eventType string) float64 {
+		spent := 0.0
+		for _, pid := range processes[eventType] {
+			spent += measure.CPU(pid)
+		}
+		return spent
+	}
+	ratios := map[string][]float64{}
 	for i := range pairs {
-		order := []string{direct, benchType}
+		order := []string{direct, relayed, benchType}
 		if i%2 == 1 {
 			slices.Reverse(order)
 		}
 		loads, spent := map[string]*eventservice.Load{}, map[string]float64{}
 		for _, eventType := range order {
-			cpu := func() float64 {
-				if eventType == direct {
-					return measure.CPU(proxyPID)
-				}
-				return measure.CPU(r.publisher.PID()) + measure.CPU(r.controllers[0].PID()) + measure.CPU(r.controllers[1].PID())
-			}
-			before, began := got.Load(), cpu()
+			before, began := got.Load(), cpu(eventType)
 			loads[eventType] = load(t, way[eventType], eventType, clients, benchEach)
 			events := len(loads[eventType].Latencies)
-			spent[eventType] = (cpu() - began) / float64(events)
+			spent[eventType] = (cpu(eventType) - began) / float64(events)
 			if came := got.Load() - before; came < int64(events) {
 				t.Errorf("%s: %d of %d events came to the sink", eventType, came, events)
 			}
 		}
-		perSecond := func(l *eventservice.Load) float64 { return float64(len(l.Latencies)) / l.Took.Seconds() }
-		a, b := loads[direct], loads[benchType]
-		throughput = append(throughput, perSecond(b)/perSecond(a))
-		tail = append(tail, float64(b.Percentile(99))/float64(a.Percentile(99)))
-		t.Logf("proxy and direct Trigger %.0f/s p99 %s, publisher and controller %.0f/s p99 %s: throughput %.2f, p99 %.2f, CPU for one event %.2f",
-			perSecond(a), a.Percentile(99), perSecond(b), b.Percentile(99), throughput[i], tail[i], spent[benchType]/spent[direct])
+		perSecond := func(eventType string) float64 {
+			return float64(len(loads[eventType].Latencies)) / loads[eventType].Took.Seconds()
+		}
+		tail := func(eventType string) float64 { return float64(loads[eventType].Percentile(99)) }
+		for figure, ratio := range map[string]float64{
+			"throughput":                perSecond(benchType) / perSecond(direct),
+			"p99":                       tail(benchType) / tail(direct),
+			"CPU":                       spent[benchType] / spent[direct],
+			"throughput of two proxies": perSecond(relayed) / perSecond(direct),
+			"CPU of two proxies":        spent[relayed] / spent[direct],
+			"CPU, beside two proxies":   spent[benchType] / spent[relayed],
+		} {
+			ratios[figure] = append(ratios[figure], ratio)
+		}
+		t.Logf("events in a second: proxy and direct Trigger %.0f, two proxies %.0f, publisher and controller %.0f", perSecond(direct), perSecond(relayed), perSecond(benchType))
 	}
-	slices.Sort(throughput)
-	slices.Sort(tail)
-	t.Logf("medians of %d pairs, %d clients, %d bytes: throughput %.2f (%.2f … %.2f; at least 0.7), p99 %.2f", pairs, clients, publishedSize,
-		throughput[pairs/2], throughput[0], throughput[pairs-1], tail[pairs/2])
+	for _, figure := range slices.Sorted(maps.Keys(ratios)) {
+		all := ratios[figure]
+		slices.Sort(all)
+		t.Logf("%s: median %.2f (%.2f … %.2f) of %d pairs with %d clients and %d bytes", figure, all[pairs/2], all[0], all[pairs-1], pairs, clients, publishedSize)
+	}
 }
