@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // TestSoakKnativeRestarts: each Deployment of Knative is restarted as an upgrade does it, and then
@@ -44,6 +45,32 @@ func TestSoakKnativeRestarts(t *testing.T) {
 	s.nothingLost(t)
 }
 
+// TestSoakKnativeUpgrade: Knative is replaced by the minor version before, and by the current one
+// again, twice, while the mesh serves and an event is sent each 10 ms.
+func TestSoakKnativeUpgrade(t *testing.T) {
+	s := switchingOn(t, full, kubernetes.FormerKnative())
+	s.thisVersion(t)
+	s.begin(t)
+	s.to(t, "EventMesh")
+	s.accepted(t, 500)
+	for i := range 4 {
+		former := i%2 == 0
+		step := map[bool]string{true: "the version before", false: "the current version"}[former]
+		s.prober.Step(step)
+		before, began := s.prober.Report().Accepted, time.Now()
+		if err := s.ApplyKnative(t.Context(), former); err != nil {
+			t.Fatal(err)
+		}
+		s.accepted(t, 500)
+		s.switched(t, "EventMesh", 2*time.Minute)
+		t.Logf("%s: %d accepted in %.0f s", step, s.prober.Report().Accepted-before, time.Since(began).Seconds())
+	}
+	// What it serves with is complete: the way back and over again.
+	s.to(t, "NATS")
+	s.to(t, "EventMesh")
+	s.nothingLost(t)
+}
+
 // TestSoakKnativeSettings: an administrator changes settings of Knative while the mesh serves, and
 // an event is sent each 10 ms. Knative goes on to say that the Broker is ready. When no event is
 // accepted, the Eventing says so.
@@ -67,7 +94,7 @@ func TestSoakKnativeSettings(t *testing.T) {
 		before := s.prober.Report().Accepted
 		time.Sleep(5 * time.Second)
 		accepted := s.prober.Report().Accepted - before
-		state, why := s.available(t)
+		state, why := s.condition(t, operatorv1alpha1.ConditionBackendAvailable)
 		t.Logf("%s: %d events accepted in 5 s; the Eventing is %s: %s", settings, accepted, state, why)
 		if (accepted == 0) != strings.Contains(why, "the mesh takes no event of the controller") {
 			t.Errorf("%s: %d events accepted in 5 s, and the Eventing says %q", settings, accepted, why)
@@ -80,8 +107,8 @@ func TestSoakKnativeSettings(t *testing.T) {
 	s.nothingLost(t)
 }
 
-// available is the state of the Eventing, and the message about its backend.
-func (s *switching) available(t *testing.T) (state, message string) {
+// condition is the state of the Eventing, and the message of a condition.
+func (s *switching) condition(t *testing.T, of string) (state, message string) {
 	t.Helper()
 	u, err := s.dynamic.Resource(eventings).Namespace(s.namespace).Get(t.Context(), s.name, metav1.GetOptions{})
 	if err != nil {
@@ -90,7 +117,7 @@ func (s *switching) available(t *testing.T) (state, message string) {
 	state, _, _ = unstructured.NestedString(u.Object, "status", "state")
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, c := range conditions {
-		if c, _ := c.(map[string]any); c["type"] == operatorv1alpha1.ConditionBackendAvailable {
+		if c, _ := c.(map[string]any); c["type"] == of {
 			message, _ = c["message"].(string)
 		}
 	}

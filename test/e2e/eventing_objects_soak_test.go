@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
 // TestSoakDeletedObjects: somebody deletes each object of eventing, one after the other, while an
@@ -60,6 +62,10 @@ func TestSoakDeletedObjects(t *testing.T) {
 					s.do(t, "", "-n", eventingNamespace, "rollout", "restart", "deployments", "eventing-manager")
 				}
 				s.accepted(t, 100)
+				if of.Resource == "persistentvolumeclaims" {
+					s.claimDeleted(t, u.GetName())
+					continue
+				}
 				s.switched(t, string(on), 5*time.Minute)
 				s.accepted(t, 100)
 				after := s.prober.Report()
@@ -68,4 +74,21 @@ func TestSoakDeletedObjects(t *testing.T) {
 		}
 	}
 	s.nothingLost(t)
+}
+
+// claimDeleted waits until the Eventing says what becomes of a volume whose claim was deleted while
+// its server runs, and runs the command that keeps it. The next switch of the backend delivers what
+// it has, and then it goes.
+func (s *switching) claimDeleted(t *testing.T, name string) {
+	t.Helper()
+	var command string
+	poll.Until(t, time.Minute, "the Eventing warns of the claim", func(context.Context) error {
+		state, message := s.condition(t, operatorv1alpha1.ConditionPodsReady)
+		_, after, said := strings.Cut(message, "`")
+		if command, _, _ = strings.Cut(after, "`"); !said || state != string(operatorv1alpha1.StateWarning) || !strings.Contains(message, "PersistentVolumeClaim "+name+" is being deleted") {
+			return fmt.Errorf("the Eventing is %s: %s", state, message)
+		}
+		return nil
+	})
+	s.shell(t, t.TempDir(), command)
 }

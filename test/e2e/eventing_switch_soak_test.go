@@ -3,9 +3,14 @@
 package e2e
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-project/eventmesh-migration/test/measure"
 )
@@ -20,11 +25,13 @@ const (
 
 // TestSoakSwitch switches again and again while an event is sent each 10 ms. EVENTING_SOAK_SWITCHES
 // is the number of switches; with fewer of them, fewer events are awaited.
-// EVENTING_SOAK_SUBSCRIPTIONS is the number of Subscriptions.
+// EVENTING_SOAK_SUBSCRIPTIONS is the number of Subscriptions, and EVENTING_SOAK_SERVERS that of
+// NATS servers.
 func TestSoakSwitch(t *testing.T) {
 	n := measure.Number(t, "EVENTING_SOAK_SWITCHES", soakSwitches)
 	of := full
 	of.subscriptions = measure.Number(t, "EVENTING_SOAK_SUBSCRIPTIONS", full.subscriptions)
+	of.servers = measure.Number(t, "EVENTING_SOAK_SERVERS", 1)
 	s := startSwitching(t, of)
 	s.moreVolumes(t, n)
 	s.accepted(t, 1000)
@@ -53,13 +60,34 @@ func TestSoakSwitch(t *testing.T) {
 	}
 }
 
-// moreVolumes makes volumes for so many installations of NATS: nobody provisions them here, and one
-// that was used is not used again.
-func (s *switching) moreVolumes(t *testing.T, n int) {
-	t.Helper()
-	for range n {
-		if err := s.started.Volume(t.Context()); err != nil {
+// TestSoakSwitchServers switches again and again with three NATS servers, while an event is sent
+// each 10 ms. In each switch one of the servers is killed, at some time. EVENTING_SOAK_SWITCHES is
+// the number of switches.
+func TestSoakSwitchServers(t *testing.T) {
+	n := measure.Number(t, "EVENTING_SOAK_SWITCHES", 8)
+	of := full
+	of.servers = 3
+	s := startSwitching(t, of)
+	s.moreVolumes(t, n)
+	s.accepted(t, 1000)
+	chance := rand.New(rand.NewPCG(1, 2)) // the same times and servers again
+	for i := range n {
+		to := []string{"EventMesh", "NATS"}[i%2]
+		after, victim := time.Duration(chance.IntN(20_000))*time.Millisecond, fmt.Sprintf("eventing-nats-%d", chance.IntN(of.servers))
+		killed := make(chan error, 1)
+		go func() {
+			time.Sleep(after)
+			err := s.client.CoreV1().Pods(eventingNamespace).Delete(t.Context(), victim, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+			killed <- client.IgnoreNotFound(err) // it may not be there yet, or any more
+		}()
+		took := s.to(t, to)
+		if err := <-killed; err != nil {
 			t.Fatal(err)
 		}
+		s.prober.Step(to + " after the switch")
+		s.accepted(t, 500)
+		s.switched(t, to, 3*time.Minute)
+		t.Logf("switch %d, to %s, %s killed after %s: %.1f s; %d events begun", i+1, to, victim, after, took.Seconds(), s.prober.Report().Sent)
 	}
+	s.nothingLost(t)
 }

@@ -52,6 +52,8 @@ type load struct {
 	interval      time.Duration
 	// direct sends events to a port of the node, and not through the API server.
 	direct bool
+	// servers are those of NATS, 0 is one.
+	servers int
 }
 
 // full is the load of the tests that count events.
@@ -86,7 +88,13 @@ func startSwitching(t *testing.T, of load) *switching {
 // switchingCluster is what startSwitching starts, without any image of eventing.
 func switchingCluster(t *testing.T, of load) *switching {
 	t.Helper()
-	s := &switching{eventing: eventingCluster(t, kubernetes.Knative()), load: of, ids: map[string]int{}}
+	return switchingOn(t, of, kubernetes.Knative())
+}
+
+// switchingOn is switchingCluster with another cluster.
+func switchingOn(t *testing.T, of load, with kubernetes.Option) *switching {
+	t.Helper()
+	s := &switching{eventing: eventingCluster(t, with), load: of, ids: map[string]int{}}
 	ctx := t.Context()
 	if err := s.InstallKnative(ctx); err != nil {
 		t.Fatal(err)
@@ -136,6 +144,17 @@ func (s *switching) fromOutside(t *testing.T, name, component string, port int32
 	return net.JoinHostPort(node.Hostname(), fmt.Sprint(service.Spec.Ports[0].NodePort))
 }
 
+// moreVolumes makes volumes for so many installations of NATS: nobody provisions them here, and one
+// that was used is not used again.
+func (s *switching) moreVolumes(t *testing.T, n int) {
+	t.Helper()
+	for range n * max(s.servers, 1) {
+		if err := s.started.Volume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // begin installs the version whose manifest was built last, and begins to send events.
 func (s *switching) begin(t *testing.T) {
 	t.Helper()
@@ -149,8 +168,13 @@ func (s *switching) begin(t *testing.T) {
 // install applies the Eventing and the Subscriptions, and waits until they are ready.
 func (s *switching) install(t *testing.T) {
 	t.Helper()
-	s.do(t, fmt.Sprintf(eventingObject, "Delete"), "apply", "-f", "-")
-	s.ready(t, 2*time.Minute)
+	object := fmt.Sprintf(eventingObject, "Delete")
+	if s.servers > 1 {
+		object = strings.Replace(object, "natsStreamReplicas: 1", fmt.Sprintf("natsStreamReplicas: %d", s.servers), 1)
+		s.moreVolumes(t, 1)
+	}
+	s.do(t, object, "apply", "-f", "-")
+	s.ready(t, 3*time.Minute)
 	var all strings.Builder
 	for i := range s.subscriptions {
 		fmt.Fprintf(&all, "---\napiVersion: eventing.kyma-project.io/v1alpha2\nkind: Subscription\nmetadata: {name: sub-%02d, namespace: shop}\n"+

@@ -76,8 +76,8 @@ type ControlPlane struct {
 	http      *http.Client
 
 	launcher *launcher
-	// knative is the file of Knative's manifests, if they were asked for.
-	knative string
+	// knative and formerKnative are the files of Knative's manifests, if they were asked for.
+	knative, formerKnative string
 
 	mu   sync.Mutex
 	made []func(context.Context) error // deletes what User made
@@ -87,9 +87,9 @@ type ControlPlane struct {
 type Option func(*options)
 
 type options struct {
-	controllers   string
-	node, knative bool
-	workloads     bool
+	controllers                  string
+	node, knative, formerKnative bool
+	workloads                    bool
 }
 
 // Controllers chooses the controllers that run, in the notation of kube-controller-manager's
@@ -281,6 +281,8 @@ type announcement struct {
 	Registry   string `json:"registry"`
 	Host       string `json:"host"`
 	Knative    string `json:"knative"`
+	// FormerKnative is of the version before.
+	FormerKnative string `json:"formerKnative"`
 }
 
 func (c *ControlPlane) launch(ctx context.Context, o options) error {
@@ -307,6 +309,9 @@ func (c *ControlPlane) launch(ctx context.Context, o options) error {
 	}
 	if o.knative {
 		args = append(args, "--knative")
+	}
+	if o.formerKnative {
+		args = append(args, "--former-knative")
 	}
 	l := &launcher{
 		binary: binary,
@@ -349,7 +354,7 @@ func (c *ControlPlane) launch(ctx context.Context, o options) error {
 		return err
 	}
 	c.Kubeconfig, c.AuditLog = a.Kubeconfig, a.AuditLog
-	c.Registry, c.Host, c.knative = a.Registry, a.Host, a.Knative
+	c.Registry, c.Host, c.knative, c.formerKnative = a.Registry, a.Host, a.Knative, a.FormerKnative
 	return nil
 }
 

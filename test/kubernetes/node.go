@@ -42,6 +42,11 @@ func Knative() Option {
 	return func(o *options) { o.node, o.knative = true, true }
 }
 
+// FormerKnative is Knative, with the images of the minor version before as well, for ApplyKnative.
+func FormerKnative() Option {
+	return func(o *options) { o.node, o.knative, o.formerKnative = true, true, true }
+}
+
 // Push builds a command of this repository, or of one of its modules, and pushes it as an image
 // that holds nothing else: its entrypoint is the program, its user a number that is not root's. It
 // returns the image's name for the specification of a pod. A name without tag gets one that tells
@@ -114,11 +119,10 @@ func (c *ControlPlane) InstallKnative(ctx context.Context) error {
 			rest = append(rest, u)
 		}
 	}
-	groups, err := restmapper.GetAPIGroupResources(c.discovery)
+	mapper, err := c.mapper()
 	if err != nil {
-		return fmt.Errorf("cannot discover what is served: %w", err)
+		return err
 	}
-	mapper := restmapper.NewDiscoveryRESTMapper(groups)
 	if err := c.createAll(ctx, mapper, slices.Concat(first, crds)); err != nil {
 		return fmt.Errorf("cannot install Knative Eventing: %w", err)
 	}
@@ -137,12 +141,50 @@ func (c *ControlPlane) InstallKnative(ctx context.Context) error {
 	if err := c.createAll(ctx, mapper, rest); err != nil {
 		return fmt.Errorf("cannot install Knative Eventing: %w", err)
 	}
+	return c.awaitKnative(ctx)
+}
+
+func (c *ControlPlane) awaitKnative(ctx context.Context) error {
 	for _, resource := range []string{"deployments", "statefulsets"} {
 		if err := c.awaitReplicas(ctx, resource, knativeNamespace); err != nil {
 			return fmt.Errorf("cannot install Knative Eventing: %w", err)
 		}
 	}
 	return nil
+}
+
+// ApplyKnative replaces an installed Knative Eventing by the minor version before, or by the
+// current one, as its users do: all manifests are applied over those that are there. It returns
+// when all programs are ready. The cluster is to be one started with FormerKnative.
+func (c *ControlPlane) ApplyKnative(ctx context.Context, former bool) error {
+	file := c.knative
+	if former {
+		file = c.formerKnative
+	}
+	if file == "" {
+		return errors.New("cannot apply Knative Eventing: the cluster was started without FormerKnative")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	objects, err := readManifests(file)
+	if err != nil {
+		return fmt.Errorf("cannot apply Knative Eventing: %w", err)
+	}
+	mapper, err := c.mapper()
+	if err != nil {
+		return err
+	}
+	for _, u := range objects {
+		patient(u)
+		resource, err := c.resourceOf(mapper, u)
+		if err != nil {
+			return err
+		}
+		if _, err := resource.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: "kubectl", Force: true}); err != nil {
+			return fmt.Errorf("cannot apply %s %s: %w", u.GetKind(), u.GetName(), err)
+		}
+	}
+	return c.awaitKnative(ctx)
 }
 
 // patient gives the pods of a Deployment more time to answer the kubelet. Knative allows 1 second,
@@ -190,20 +232,36 @@ func readManifests(path string) ([]*unstructured.Unstructured, error) {
 
 func (c *ControlPlane) createAll(ctx context.Context, mapper meta.RESTMapper, objects []*unstructured.Unstructured) error {
 	for _, u := range objects {
-		gvk := u.GroupVersionKind()
-		mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+		resource, err := c.resourceOf(mapper, u)
 		if err != nil {
 			return err
-		}
-		resource := dynamic.ResourceInterface(c.dynamic.Resource(mapping.Resource))
-		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-			resource = c.dynamic.Resource(mapping.Resource).Namespace(u.GetNamespace())
 		}
 		if _, err := resource.Create(ctx, u, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("cannot create %s %s: %w", u.GetKind(), u.GetName(), err)
 		}
 	}
 	return nil
+}
+
+func (c *ControlPlane) mapper() (meta.RESTMapper, error) {
+	groups, err := restmapper.GetAPIGroupResources(c.discovery)
+	if err != nil {
+		return nil, fmt.Errorf("cannot discover what is served: %w", err)
+	}
+	return restmapper.NewDiscoveryRESTMapper(groups), nil
+}
+
+// resourceOf is where an object is created.
+func (c *ControlPlane) resourceOf(mapper meta.RESTMapper, u *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+	gvk := u.GroupVersionKind()
+	mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return nil, err
+	}
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+		return c.dynamic.Resource(mapping.Resource).Namespace(u.GetNamespace()), nil
+	}
+	return c.dynamic.Resource(mapping.Resource), nil
 }
 
 // awaitReplicas waits until all Deployments, or all StatefulSets, of a namespace have the replicas

@@ -17,10 +17,19 @@ import (
 
 const (
 	knativeModule = "knative.dev/eventing"
-	// knativeVersion is the one whose types the product uses.
-	knativeVersion = "v0.49.2"
 	// knativeTypical is what the build costs on two cores when Go's own cache is empty.
 	knativeTypical = "10 minutes"
+)
+
+// knativeRelease is a version of Knative Eventing, and the port at which the node has its images.
+type knativeRelease struct{ version, port string }
+
+var (
+	// currentKnative is the one whose types the product uses.
+	currentKnative = knativeRelease{"v0.49.2", "5001"}
+	// formerKnative is of the minor version before. Knative supports the upgrade from it, and the
+	// way back to it: knative.dev/docs/install/upgrade.
+	formerKnative = knativeRelease{"v0.48.2", "5002"}
 )
 
 // knativeConfig are the directories of Knative's manifests that make up what Kyma used of it: the
@@ -35,6 +44,7 @@ const koConfig = `defaultLdflags: ["-s", "-w"]
 
 // knativeParts are Knative Eventing, built.
 type knativeParts struct {
+	knativeRelease
 	// images is the storage of the registry that has them.
 	images string
 	// manifests is the file that names them.
@@ -43,7 +53,7 @@ type knativeParts struct {
 
 // prepareKnative makes sure that the images of Knative Eventing are in the cache, in the storage of
 // a registry, and beside it the manifests with their names.
-func prepareKnative(ctx context.Context, stderr io.Writer) (knativeParts, error) {
+func prepareKnative(ctx context.Context, of knativeRelease, stderr io.Writer) (knativeParts, error) {
 	bin, err := build(ctx, []string{"registry", "crane", "pause", "ko"}, stderr)
 	if err != nil {
 		return knativeParts{}, err
@@ -54,8 +64,8 @@ func prepareKnative(ctx context.Context, stderr io.Writer) (knativeParts, error)
 	if err != nil {
 		return knativeParts{}, err
 	}
-	dir := filepath.Join(root, "knative-"+cacheKey([]byte(knativeVersion), []byte(strings.Join(knativeConfig, ",")+koConfig), bin["ko"]))
-	parts := knativeParts{images: filepath.Join(dir, "images"), manifests: filepath.Join(dir, "knative.yaml")}
+	dir := filepath.Join(root, "knative-"+cacheKey([]byte(of.version), []byte(strings.Join(knativeConfig, ",")+koConfig), bin["ko"]))
+	parts := knativeParts{knativeRelease: of, images: filepath.Join(dir, "images"), manifests: filepath.Join(dir, "knative.yaml")}
 	if there(parts.manifests) {
 		return parts, nil
 	}
@@ -72,15 +82,15 @@ func prepareKnative(ctx context.Context, stderr io.Writer) (knativeParts, error)
 	}
 
 	start := time.Now()
-	fmt.Fprintf(stderr, "cluster: building Knative Eventing %s from source (once, about %s)…\n", knativeVersion, knativeTypical)
+	fmt.Fprintf(stderr, "cluster: building Knative Eventing %s from source (once, about %s)…\n", of.version, knativeTypical)
 	stopTicker := every(15*time.Second, func() {
 		fmt.Fprintf(stderr, "cluster: still building Knative Eventing (%s)…\n", time.Since(start).Round(time.Second))
 	})
 	defer stopTicker()
 	if err := buildKnative(ctx, bin, dir, parts); err != nil {
-		return knativeParts{}, fmt.Errorf("cannot build Knative Eventing %s: %w", knativeVersion, err)
+		return knativeParts{}, fmt.Errorf("cannot build Knative Eventing %s: %w", of.version, err)
 	}
-	fmt.Fprintf(stderr, "cluster: built Knative Eventing %s in %s\n", knativeVersion, time.Since(start).Round(100*time.Millisecond))
+	fmt.Fprintf(stderr, "cluster: built Knative Eventing %s in %s\n", of.version, time.Since(start).Round(100*time.Millisecond))
 	return parts, nil
 }
 
@@ -95,7 +105,7 @@ func buildKnative(ctx context.Context, bin binaries, dir string, parts knativePa
 		return err
 	}
 	defer func() { _ = os.RemoveAll(work) }()
-	source, err := knativeSource(ctx, work)
+	source, err := knativeSource(ctx, work, parts.version)
 	if err != nil {
 		return err
 	}
@@ -134,7 +144,7 @@ func buildKnative(ctx context.Context, bin binaries, dir string, parts knativePa
 		return err
 	}
 	// The registry of the cluster serves the same storage, at an address of its own.
-	manifests = strings.ReplaceAll(manifests, registry+"/", "127.0.0.1:"+knativePort+"/")
+	manifests = strings.ReplaceAll(manifests, registry+"/", "127.0.0.1:"+parts.port+"/")
 	file := filepath.Join(work, "knative.yaml")
 	if err := os.WriteFile(file, []byte(manifests), 0o644); err != nil {
 		return err
@@ -143,8 +153,8 @@ func buildKnative(ctx context.Context, bin binaries, dir string, parts knativePa
 }
 
 // knativeSource copies the module out of Go's cache, where nobody may write.
-func knativeSource(ctx context.Context, work string) (string, error) {
-	said, err := output(ctx, work, "go", "mod", "download", "-json", knativeModule+"@"+knativeVersion)
+func knativeSource(ctx context.Context, work, version string) (string, error) {
+	said, err := output(ctx, work, "go", "mod", "download", "-json", knativeModule+"@"+version)
 	if err != nil {
 		return "", err
 	}

@@ -5,8 +5,8 @@
 // Services that reach them have to be the real ones, and neither Docker nor a download of binaries
 // may be needed to get them.
 //
-//	cluster build [--only kube-apiserver,...] [--kubernetes 1.16] [--node] [--knative]   build what is missing in the cache
-//	cluster up --dir DIR [--controllers LIST] [--workloads] [--kubernetes 1.16] [--node] [--knative]   build, start, print one line of JSON, stay in the foreground
+//	cluster build [--only kube-apiserver,...] [--kubernetes 1.16] [--node] [--knative] [--former-knative]   build what is missing in the cache
+//	cluster up --dir DIR [--controllers LIST] [--workloads] [--kubernetes 1.16] [--node] [--knative] [--former-knative]   build, start, print one line of JSON, stay in the foreground
 //	cluster check                                         say what keeps this machine from running a node, if anything
 //	cluster push --registry ADDRESS --image NAME BINARY   put a static program into an image, print the image
 //
@@ -36,7 +36,8 @@
 // no way out: what the registry does not have cannot be pulled.
 //
 // With --knative the images of Knative Eventing, built once from its Go module, are in a second
-// registry, and "knative" is the path of the manifests that name them.
+// registry, and "knative" is the path of the manifests that name them. With --former-knative, those
+// of the minor version before are in a third registry, and "formerKnative" is the path.
 //
 // This directory is a module of its own, so that the hundreds of modules Kubernetes is made of stay
 // out of the product's. kubernetes-1.16.mod and .sum are a second one, of the old Kubernetes.
@@ -78,7 +79,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: cluster build [--only COMPONENT,...] [--kubernetes 1.16] [--node] [--knative] | cluster up --dir DIR [--controllers LIST] [--workloads] [--kubernetes 1.16] [--node] [--knative] | cluster check | cluster push --registry ADDRESS --image NAME BINARY")
+var errUsage = errors.New("usage: cluster build [--only COMPONENT,...] [--kubernetes 1.16] [--node] [--knative] [--former-knative] | cluster up --dir DIR [--controllers LIST] [--workloads] [--kubernetes 1.16] [--node] [--knative] [--former-knative] | cluster check | cluster push --registry ADDRESS --image NAME BINARY")
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if len(args) == 0 {
@@ -91,6 +92,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		only := flags.String("only", "", "the components to build, instead of those \"up\" needs")
 		node := flags.Bool("node", false, "build and install what \"up --node\" needs")
 		knative := flags.Bool("knative", false, "build what \"up --knative\" needs; implies --node")
+		former := flags.Bool("former-knative", false, "build what \"up --former-knative\" needs; implies --knative")
 		kubernetes := kubernetesFlag(flags)
 		if err := parse(flags, args[1:], 0); err != nil {
 			return err
@@ -99,7 +101,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			_, err := build(ctx, strings.Split(*only, ","), stderr)
 			return err
 		}
-		_, err := prepare(ctx, upOptions{node: *node || *knative, knative: *knative, kubernetes: *kubernetes}, stderr)
+		_, err := prepare(ctx, upOptions{node: *node || *knative || *former, knative: *knative || *former, formerKnative: *former, kubernetes: *kubernetes}, stderr)
 		return err
 	case "up", cmdNodeUp:
 		var o upOptions
@@ -107,6 +109,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		flags.StringVar(&o.controllers, "controllers", "", "the controllers to run, as kube-controller-manager's --controllers (default: those the migration meets)")
 		flags.BoolVar(&o.node, "node", false, "run a node too: pods then really run; needs root")
 		flags.BoolVar(&o.knative, "knative", false, "have the images and manifests of Knative Eventing; implies --node")
+		flags.BoolVar(&o.formerKnative, "former-knative", false, "have those of the minor version before as well; implies --knative")
 		flags.BoolVar(&o.workloads, "workloads", false, "run the controllers of volumes, disruption budgets and autoscalers, too; --node does")
 		kubernetes := kubernetesFlag(flags)
 		if args[0] == cmdNodeUp {
@@ -115,6 +118,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		if err := parse(flags, args[1:], 0); err != nil {
 			return err
 		}
+		o.knative = o.knative || o.formerKnative
 		o.node, o.kubernetes = o.node || o.knative, *kubernetes
 		if o.dir == "" {
 			return fmt.Errorf("--dir is missing: %w", errUsage)

@@ -76,7 +76,7 @@ func upNode(ctx context.Context, o upOptions, stdin io.Reader, stdout, stderr io
 	}
 	defer connect.Close()
 	cmd := exec.Command("/proc/self/exe", cmdNodeInit, "--dir", dir, "--controllers", o.controllers,
-		fmt.Sprintf("--node=%t", o.node), fmt.Sprintf("--knative=%t", o.knative))
+		fmt.Sprintf("--node=%t", o.node), fmt.Sprintf("--knative=%t", o.knative), fmt.Sprintf("--former-knative=%t", o.formerKnative))
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.ExtraFiles = []*os.File{connected}
 	cmd.SysProcAttr = &syscall.SysProcAttr{

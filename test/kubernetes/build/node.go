@@ -18,9 +18,6 @@ import (
 const (
 	nodeName     = "eventmesh"
 	registryPort = "5000"
-	// knativePort is where the images of Knative are: built once, and not to be mixed with what
-	// tests push.
-	knativePort = "5001"
 	// localRegistry begins the names of images. Programs speak plain HTTP to a registry on
 	// loopback.
 	localRegistry = "127.0.0.1:" + registryPort
@@ -70,8 +67,8 @@ func (c *cluster) write(name, content string) error {
 // startRegistries serves the images. What is not in them cannot be pulled: there is no way out.
 func (c *cluster) startRegistries(ctx context.Context) error {
 	storages := map[string]string{registryPort: c.path("registry")}
-	if c.upOptions.knative {
-		storages[knativePort] = c.parts.knative.images
+	for _, k := range c.parts.knative { // built once, and not to be mixed with what tests push
+		storages[k.port] = k.images
 	}
 	for port, storage := range storages {
 		config := "registry-" + port + ".yaml"

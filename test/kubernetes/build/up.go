@@ -75,6 +75,8 @@ type upOptions struct {
 	controllers   string
 	kubernetes    string
 	node, knative bool
+	// formerKnative: of the version before, too.
+	formerKnative bool
 	workloads     bool
 	// link is how a cluster with a node is connected to the machine; zero without one.
 	link link
@@ -97,8 +99,8 @@ type cluster struct {
 type parts struct {
 	release release
 	bin     binaries
-	// knative is where Knative's images and manifests are, if wanted.
-	knative knativeParts
+	// knative are the wanted versions of Knative, the current one first.
+	knative []knativeParts
 }
 
 // prepare makes sure that everything "up" needs is there.
@@ -116,10 +118,21 @@ func prepare(ctx context.Context, o upOptions, stderr io.Writer) (p parts, err e
 	if p.bin, err = build(ctx, names, stderr); err != nil {
 		return p, err
 	}
+	var wanted []knativeRelease
 	if o.knative {
-		p.knative, err = prepareKnative(ctx, stderr)
+		wanted = append(wanted, currentKnative)
 	}
-	return p, err
+	if o.formerKnative {
+		wanted = append(wanted, formerKnative)
+	}
+	for _, of := range wanted {
+		built, err := prepareKnative(ctx, of, stderr)
+		if err != nil {
+			return p, err
+		}
+		p.knative = append(p.knative, built)
+	}
+	return p, nil
 }
 
 func up(ctx context.Context, o upOptions, stdin io.Reader, stdout, stderr io.Writer) error {
@@ -226,8 +239,8 @@ func (c *cluster) announce(stdout io.Writer) error {
 		line["node"] = c.link.node()
 		line["host"] = c.link.host()
 	}
-	if c.upOptions.knative {
-		line["knative"] = c.parts.knative.manifests
+	for _, k := range c.parts.knative {
+		line[map[knativeRelease]string{currentKnative: "knative", formerKnative: "formerKnative"}[k.knativeRelease]] = k.manifests
 	}
 	return json.NewEncoder(stdout).Encode(line)
 }
