@@ -265,7 +265,7 @@ func (c *ControlPlane) resourceOf(mapper meta.RESTMapper, u *unstructured.Unstru
 }
 
 // awaitReplicas waits until all Deployments, or all StatefulSets, of a namespace have the replicas
-// they want, ready.
+// they want, ready, and none of an earlier template.
 func (c *ControlPlane) awaitReplicas(ctx context.Context, resource, namespace string) error {
 	client := c.dynamic.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource}).Namespace(namespace)
 	all, err := client.List(ctx, metav1.ListOptions{})
@@ -287,7 +287,9 @@ func (c *ControlPlane) awaitReplicas(ctx context.Context, resource, namespace st
 		wanted, _, _ := unstructured.NestedInt64(u.Object, "spec", "replicas")
 		ready, _, _ := unstructured.NestedInt64(u.Object, "status", "readyReplicas")
 		observed, _, _ := unstructured.NestedInt64(u.Object, "status", "observedGeneration")
-		if ready >= wanted && observed == u.GetGeneration() {
+		all, _, _ := unstructured.NestedInt64(u.Object, "status", "replicas")
+		updated, _, _ := unstructured.NestedInt64(u.Object, "status", "updatedReplicas")
+		if ready >= wanted && updated == all && observed == u.GetGeneration() {
 			delete(missing, u.GetName())
 		}
 		return len(missing) == 0, nil
