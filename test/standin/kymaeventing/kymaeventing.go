@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -239,9 +240,18 @@ const NATSDefinition = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResour
 // Manifest are the objects that lifecycle-manager has made, before an operator has done anything:
 // accounts and Deployments of both, the NATS and the Eventing.
 func Manifest(eventingSpec string) []string {
-	return append(append(natsManifest(), account(managerName, managerName, managerName, managerRules)...),
+	return slices.Concat(natsManifest(), []string{NATS}, eventingManifest(), []string{eventingObject(eventingSpec)})
+}
+
+// eventingManifest are the objects of the module eventing, without its definitions.
+func eventingManifest() []string {
+	return append(account(managerName, managerName, managerName, managerRules),
 		`{apiVersion: apps/v1, kind: Deployment, metadata: {name: eventing-manager, namespace: kyma-system, labels: {control-plane: eventing-manager, app.kubernetes.io/name: eventing-manager, app.kubernetes.io/instance: eventing-manager, app.kubernetes.io/component: eventing-manager}},
  spec: {replicas: 1, selector: {matchLabels: {control-plane: eventing-manager}}, template: {metadata: {labels: {control-plane: eventing-manager}}, spec: {serviceAccountName: eventing-manager, terminationGracePeriodSeconds: 10, containers: [{name: manager, image: "`+ManagerImage+`:1"}]}}}}`,
-		strings.TrimSpace(fmt.Sprintf(`{apiVersion: operator.kyma-project.io/v1alpha1, kind: Eventing, metadata: {name: eventing, namespace: kyma-system}, spec: %s}`, eventingSpec)),
 	)
+}
+
+// eventingObject is the default object of the module eventing.
+func eventingObject(spec string) string {
+	return strings.TrimSpace(fmt.Sprintf(`{apiVersion: operator.kyma-project.io/v1alpha1, kind: Eventing, metadata: {name: eventing, namespace: kyma-system}, spec: %s}`, spec))
 }

@@ -58,12 +58,11 @@ var natsRules = []rbacv1.PolicyRule{
 const NATS = `{apiVersion: operator.kyma-project.io/v1alpha1, kind: NATS, metadata: {name: eventing-nats, namespace: kyma-system},
  spec: {cluster: {size: 1}, jetStream: {fileStorage: {size: 1Gi}}}}`
 
-// natsManifest are the objects of the module nats.
+// natsManifest are the objects of the module nats, without its definition.
 func natsManifest() []string {
 	return append(account(natsManager, "nats-manager-role", "nats-manager-rolebinding", natsRules),
 		`{apiVersion: apps/v1, kind: Deployment, metadata: {name: nats-manager, namespace: kyma-system, labels: {control-plane: nats-manager, app.kubernetes.io/name: nats-manager, app.kubernetes.io/instance: nats-manager, app.kubernetes.io/component: nats-manager}},
  spec: {replicas: 1, selector: {matchLabels: {control-plane: manager}}, template: {metadata: {labels: {control-plane: manager}}, spec: {serviceAccountName: nats-manager, terminationGracePeriodSeconds: 10, containers: [{name: manager, image: "`+NATSManagerImage+`:1"}]}}}}`,
-		NATS,
 	)
 }
 
