@@ -23,8 +23,10 @@ func findings(s *snapshot, o options) (all []migration.Finding) {
 	add := func(severity migration.Severity, id, object, problem, note, command string) {
 		all = append(all, migration.Finding{ID: id, Severity: severity, Object: object, Problem: problem, Note: note, Command: command})
 	}
+	owners(s, o, add) // who may have deleted what is missing
+	before := len(all)
 	whole(s, o, add)
-	if len(all) > 0 {
+	if len(all) > before {
 		return all // what follows would only repeat it
 	}
 	theirModules(s, add)
@@ -84,7 +86,7 @@ func whole(s *snapshot, o options, add adder) {
 	case s.eventing == nil:
 		add(migration.Error, "no-eventing", object, "it does not exist: there is nothing to take over", "To install eventing where there is none, see docs/eventing/README.md.", "kubectl eventing check")
 	case s.eventing.GetDeletionTimestamp() != nil:
-		add(migration.Error, "eventing-is-deleted", object, "it is being deleted, and Kyma's operator deletes its consumers with it", "Wait until it is gone, or restore it.", migration.Kubectl(s.namespace, "get", kindEventing, theirName))
+		add(migration.Error, "eventing-is-deleted", object, "it is being deleted. It is served as long as a Subscription exists, and nothing stops its deletion", "Recreate it, as docs/eventing/coming-from-kyma.md says below \"An Eventing that is being deleted\". First save it:", migration.Kubectl(s.namespace, "get", kindEventing, theirName, "-o", "jsonpath={.spec}")+" > eventing-spec.json")
 	case s.theirOperator == nil && s.needsTheirs(o.to):
 		add(migration.Error, "no-kyma-operator", "Deployment "+s.namespace+"/"+theirOperator, "Kyma's eventing-manager is not there, and nobody else delivers what its NATS holds", "Apply the manifest of Kyma's module eventing again.", migration.Kubectl(s.namespace, "get", "deployment", theirOperator, "--show-labels"))
 	case s.service == nil || s.theirPublisher == nil && s.needsTheirs(o.to):
@@ -96,11 +98,6 @@ func whole(s *snapshot, o options, add adder) {
 func theirModules(s *snapshot, add adder) {
 	if kind := backendType(s.eventing); kind != "NATS" {
 		add(migration.Error, "backend-not-nats", "Eventing "+s.namespace+"/"+theirName, fmt.Sprintf("its backend is %q: only NATS can be taken over", kind), "SAP Event Mesh is not supported.", migration.Kubectl(s.namespace, "get", kindEventing, theirName, "-o", "yaml"))
-	}
-	for _, m := range s.managed {
-		kyma, module, _ := strings.Cut(m, " ")
-		namespace, name, _ := strings.Cut(kyma, "/")
-		add(migration.Error, "module-is-managed", "Kyma "+kyma, fmt.Sprintf("lifecycle-manager manages the module %s, and undoes what a step changes", module), "Set managed: false for it in spec.modules.", migration.Kubectl(namespace, "edit", "kymas.operator.kyma-project.io", name))
 	}
 	for _, other := range s.eventings {
 		add(migration.Error, "another-eventing", "Eventing "+other, "our operator serves the oldest Eventing of the cluster, and may serve this one", "Delete all but that in "+s.namespace+".", migration.CommandLine("kubectl", "get", kindEventing, "--all-namespaces"))

@@ -68,7 +68,9 @@ func TestFindings(t *testing.T) {
 		{"backend-not-nats", "Eventing kyma-system/eventing", migration.Error, func(s *snapshot) {
 			_ = unstructured.SetNestedField(s.eventing.Object, "EventMesh", "spec", "backend", "type")
 		}},
-		{"module-is-managed", "Kyma kyma-system/default", migration.Error, func(s *snapshot) { s.managed = []string{"kyma-system/default eventing"} }},
+		{"module-is-managed", "Kyma kyma-system/default", migration.Error, func(s *snapshot) {
+			s.modules = []module{{namespace: "kyma-system", kyma: "default", name: "eventing", listed: true, managed: true}}
+		}},
 		{"no-nats-kind", "CustomResourceDefinition nats.operator.kyma-project.io", migration.Error, func(s *snapshot) { s.natsIsServed = false }},
 		{"no-nats", "NATS kyma-system/eventing-nats", migration.Error, func(s *snapshot) { s.nats = nil }},
 		{"nats-is-deleted", "NATS kyma-system/eventing-nats", migration.Warning, func(s *snapshot) { s.nats.SetDeletionTimestamp(&deleted) }},

@@ -61,6 +61,7 @@ var (
 	subscriptions = resource("eventing.kyma-project.io", "v1alpha2", "subscriptions", "Subscription")
 	natsKind      = schema.GroupKind{Group: "operator.kyma-project.io", Kind: "NATS"}
 	kymaKind      = schema.GroupKind{Group: "operator.kyma-project.io", Kind: "Kyma"}
+	manifestKind  = schema.GroupKind{Group: "operator.kyma-project.io", Kind: "Manifest"}
 )
 
 func resource(group, version, plural, kind string) migration.Resource {

@@ -28,6 +28,7 @@ type reader interface {
 
 // snapshot is everything that is decided over.
 type snapshot struct {
+	ownership
 	namespace string
 	names     backend.Names // ours; "" if ours is not installed
 
@@ -42,7 +43,6 @@ type snapshot struct {
 	oursIsServed  bool
 	natsIsServed  bool                       // the kind of nats-manager
 	nats          *unstructured.Unstructured // the object that makes it run Kyma's NATS
-	managed       []string                   // modules that lifecycle-manager manages, as "<Kyma> <module>"
 	subscriptions []*subscription
 	services      map[string]bool // all of the cluster, as namespace/name
 	eventings     []string        // others, as namespace/name
@@ -82,7 +82,7 @@ func (s *subscription) theirConsumers() (names []string) {
 // observe reads all but the two streams.
 func observe(ctx context.Context, c reader, namespace string) (*snapshot, error) {
 	s := &snapshot{namespace: namespace, pods: map[string]int{}}
-	for _, read := range []func(context.Context, reader) error{s.readWorkloads, s.readObjects, s.readKinds, s.readSubscriptions} {
+	for _, read := range []func(context.Context, reader) error{s.readWorkloads, s.readObjects, s.readModules, s.readDefinitions, s.readKinds, s.readSubscriptions} {
 		if err := read(ctx, c); err != nil {
 			return nil, err
 		}
@@ -226,11 +226,6 @@ func (s *snapshot) readAccounts(ctx context.Context, c reader) error {
 
 // readKinds reads what the whole cluster shares.
 func (s *snapshot) readKinds(ctx context.Context, c reader) error {
-	crd, err := c.Get(ctx, migration.Ref{Resource: definitions, Name: subscriptions.GroupVersionResource.GroupResource().String()})
-	if err != nil {
-		return err
-	}
-	s.oursIsServed = crd != nil && hasBackends(crd)
 	if err := s.readNATS(ctx, c); err != nil {
 		return err
 	}
@@ -253,7 +248,7 @@ func (s *snapshot) readKinds(ctx context.Context, c reader) error {
 	if s.eventing != nil && s.oursIsServed {
 		s.refused = c.TryCreate(ctx, migration.Ref{Resource: eventings, Namespace: s.namespace, Name: theirName}, s.eventing)
 	}
-	return s.readModules(ctx, c)
+	return nil
 }
 
 // readNATS reads the object of nats-manager. Kyma's operator takes any one of the namespace.
@@ -271,32 +266,13 @@ func (s *snapshot) readNATS(ctx context.Context, c reader) error {
 	return err
 }
 
-// hasBackends tells our definition of Subscription from Kyma's.
+// hasBackends tells our definition of Subscription from Kyma's, and from that of Eventing.
 func hasBackends(crd *unstructured.Unstructured) bool {
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	return slices.ContainsFunc(versions, func(v any) bool {
 		version, _ := v.(map[string]any)
 		_, has, _ := unstructured.NestedMap(version, "schema", "openAPIV3Schema", "properties", "status", "properties", "backends")
 		return has
-	})
-}
-
-// readModules finds out whether lifecycle-manager undoes changes of their Deployments.
-func (s *snapshot) readModules(ctx context.Context, c reader) error {
-	r, served, err := c.Served(ctx, kymaKind)
-	if err != nil || !served {
-		return err
-	}
-	return c.Each(ctx, r, "", migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
-		modules, _, _ := unstructured.NestedSlice(obj.Object, "spec", "modules")
-		for _, m := range modules {
-			module, _ := m.(map[string]any)
-			managed, set, _ := unstructured.NestedBool(module, "managed")
-			if name, _ := module["name"].(string); (name == "eventing" || name == "nats") && (!set || managed) {
-				s.managed = distinct(s.managed, obj.GetNamespace()+"/"+obj.GetName()+" "+name)
-			}
-		}
-		return nil
 	})
 }
 
