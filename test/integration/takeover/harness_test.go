@@ -83,14 +83,24 @@ func (s *site) check(err error) {
 // newSite has Kyma's eventing running, with n Subscriptions.
 func newSite(t *testing.T, n int) *site {
 	t.Helper()
-	s := &site{t: t, sinks: sinks.Start(t), pods: eventingpods.New(t, cluster)}
-	var err error
+	s := newCluster(t)
+	s.natsKind()
+	for _, text := range kymaeventing.Manifest(kymaSpec) {
+		s.create(text)
+	}
+	s.subscribe(n)
+	s.install()
+	s.begin(n)
+	return s
+}
+
+// newCluster has a node, and nothing on it.
+func newCluster(t *testing.T) *site {
+	t.Helper()
+	s := newClients(t)
+	s.sinks, s.pods = sinks.Start(t), eventingpods.New(t, cluster)
 	config := cluster.Config()
 	config.WarningHandler = rest.NoWarnings{}
-	s.core, err = clientset.NewForConfig(config)
-	s.check(err)
-	s.client, err = dynamic.NewForConfig(config)
-	s.check(err)
 	theirs, err := s.pods.NATS.URL(namespace, "eventing-nats-0")
 	s.check(err)
 	s.kyma, err = kymaeventing.New(kymaeventing.Options{Config: config, NATS: strings.Replace(theirs, "tls://", "nats://", 1), NakDelay: time.Second, Log: t.Logf})
@@ -110,20 +120,39 @@ func newSite(t *testing.T, n int) *site {
 	s.check(err)
 	t.Cleanup(s.node.Stop)
 	t.Cleanup(s.clean)
-	s.natsKind()
-	for _, text := range kymaeventing.Manifest(kymaSpec) {
-		s.create(text)
-	}
+	return s
+}
+
+// newClients can only ask the API server.
+func newClients(t *testing.T) *site {
+	t.Helper()
+	s := &site{t: t}
+	var err error
+	config := cluster.Config()
+	config.WarningHandler = rest.NoWarnings{}
+	s.core, err = clientset.NewForConfig(config)
+	s.check(err)
+	s.client, err = dynamic.NewForConfig(config)
+	s.check(err)
+	return s
+}
+
+// subscribe creates n Subscriptions, with the Services of their sinks.
+func (s *site) subscribe(n int) {
+	s.t.Helper()
 	for i := range n {
 		name := fmt.Sprintf("s%d", i)
 		s.service(name)
 		s.create(fmt.Sprintf(`{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: %s, namespace: kyma-system},
  spec: {sink: "%s", source: commerce, types: [order.created.v%d], typeMatching: standard}}`, name, s.sinks.URL(name, namespace), i))
 	}
-	s.install()
-	go s.follow(t.Context())
+}
+
+// begin waits until Kyma's eventing delivers to n Subscriptions.
+func (s *site) begin(n int) {
+	s.t.Helper()
+	go s.follow(s.t.Context())
 	s.await(time.Minute, "Kyma's eventing is ready", func(ctx context.Context) error { return s.allReady(ctx, n) })
-	return s
 }
 
 // run is what runs in a pod.
@@ -346,12 +375,21 @@ func (s *site) takeOver(args ...string) (code int, stdout, stderr string) {
 func (s *site) command(args ...string) process.Program {
 	s.t.Helper()
 	all := append([]string{"take-over"}, args...)
+	return process.Program{Binary: process.BuildPlain(s.t, program), Args: append(all, s.monitors()...), Dir: s.t.TempDir(), Env: []string{"KUBECONFIG=" + cluster.Kubeconfig, "PATH=" + os.Getenv("PATH")}}
+}
+
+// monitors are the flags that name the servers of NATS.
+func (s *site) monitors() (flags []string) {
+	s.t.Helper()
+	if s.pods == nil {
+		return nil
+	}
 	for _, pod := range []string{"eventing-nats-0", prefix + "-nats-0"} {
 		url, err := s.pods.NATS.Monitor(namespace, pod)
 		s.check(err)
-		all = append(all, "--monitor="+pod+"="+strings.TrimPrefix(url, "http://"))
+		flags = append(flags, "--monitor="+pod+"="+strings.TrimPrefix(url, "http://"))
 	}
-	return process.Program{Binary: process.BuildPlain(s.t, program), Args: all, Dir: s.t.TempDir(), Env: []string{"KUBECONFIG=" + cluster.Kubeconfig, "PATH=" + os.Getenv("PATH")}}
+	return flags
 }
 
 // load publishes events, each until it is accepted.
