@@ -176,15 +176,16 @@ func (s *site) shell(script string) bool {
 	}
 	root, err := kubernetes.ModuleRoot()
 	s.check(err)
-	h, err := helm.New(s.t.Context(), root, 4)
-	s.check(err)
 	dir := s.t.TempDir()
 	s.check(os.Symlink(filepath.Join(root, "charts"), filepath.Join(dir, "charts")))
 	s.check(os.Mkdir(filepath.Join(dir, "bin"), 0o700))
-	for name, command := range map[string]string{
-		"helm":             h.Binary() + ` "$@" --set image.tag=test`, // a chart that was not released names no images
-		"kubectl-eventing": process.BuildPlain(s.t, program) + ` "$@" ` + strings.Join(s.monitors(), " "),
-	} {
+	programs := map[string]string{"kubectl-eventing": process.BuildPlain(s.t, program) + ` "$@" ` + strings.Join(s.monitors(), " ")}
+	if strings.Contains(script, "helm ") {
+		h, err := helm.New(s.t.Context(), root, 4)
+		s.check(err)
+		programs["helm"] = h.Binary() + ` "$@" --set image.tag=test` // a chart that was not released names no images
+	}
+	for name, command := range programs {
 		s.check(os.WriteFile(filepath.Join(dir, "bin", name), []byte("#!/bin/sh\nexec "+command+"\n"), 0o700)) //nolint:gosec // it is a program
 	}
 	p := process.Run(s.t, process.Program{
@@ -197,8 +198,9 @@ func (s *site) shell(script string) bool {
 	return true
 }
 
-// document runs the commands below a heading of the document for users.
-func (s *site) document(heading string) {
+// document runs the commands below a heading of the document for users. A text of them can be
+// another one, as the document says.
+func (s *site) document(heading string, instead ...string) {
 	s.t.Helper()
 	page, err := os.ReadFile("../../../docs/eventing/coming-from-kyma.md")
 	s.check(err)
@@ -214,7 +216,7 @@ func (s *site) document(heading string) {
 		s.t.Fatalf("no commands below %q", heading)
 	}
 	began := time.Now()
-	s.shell(script)
+	s.shell(strings.NewReplacer(instead...).Replace(script))
 	s.t.Logf("%s took %s", heading, time.Since(began).Round(time.Second))
 }
 
@@ -242,11 +244,7 @@ func TestLifecycleManager(t *testing.T) {
 		}
 	}
 	s.found("managed: false, and not seen yet", "warning module-is-managed "+kyma, "error module-is-managed "+kyma)
-	s.check(l.Turn(t.Context()))
 	turns()
-	for _, f := range managed { // the second time, they change nothing
-		s.shell(f.Command)
-	}
 	s.found("let go")
 
 	// A removal while it is managed again. The finalizer of the Eventing is one of an operator.
@@ -320,6 +318,13 @@ func TestLifecycleManagerLetsGo(t *testing.T) {
 
 	s.document("Let lifecycle-manager go")
 	s.letGo()
+	s.deleteEventing("eventing-manager")
+	s.await(time.Minute, "Kyma's operator has its Eventing again", func(ctx context.Context) error {
+		if state, _, _ := unstructured.NestedString(s.get(eventings, "eventing").Object, "status", "state"); state != "Ready" {
+			return fmt.Errorf("its state is %q", state)
+		}
+		return s.allReady(ctx, n)
+	})
 	s.document("Install ours next to Kyma's")
 	s.runs()
 	uids := s.uids(n)
@@ -347,10 +352,7 @@ func TestLifecycleManagerLetsGo(t *testing.T) {
 		return nil
 	})
 
-	// The Eventing is deleted, as lifecycle-manager deletes it.
-	s.check(s.client.Resource(eventings).Namespace(namespace).Delete(t.Context(), "eventing", metav1.DeleteOptions{}))
-	s.found("the Eventing is deleted", "error eventing-is-deleted Eventing kyma-system/eventing")
-	s.document("An Eventing that is being deleted")
+	s.deleteEventing(prefix + "-manager")
 	s.await(2*time.Minute, "ours is ready again", func(context.Context) error {
 		if code, out, _ := s.takeOver("verify"); code != 0 {
 			return errors.New(out)
@@ -390,6 +392,14 @@ func TestLifecycleManagerLetsGo(t *testing.T) {
 		t.Errorf("%d accepted, %d twice", accepted, twice)
 	}
 	s.alone()
+}
+
+// deleteEventing deletes it, as lifecycle-manager does, and recreates it as the document says.
+func (s *site) deleteEventing(operator string) {
+	s.t.Helper()
+	s.check(s.client.Resource(eventings).Namespace(namespace).Delete(s.t.Context(), "eventing", metav1.DeleteOptions{}))
+	s.found("the Eventing is deleted", "error eventing-is-deleted Eventing kyma-system/eventing")
+	s.document("An Eventing that is being deleted", "operator=eventing-next-manager", "operator="+operator)
 }
 
 // moduleStates waits until both modules have a state.
