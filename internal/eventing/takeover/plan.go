@@ -224,8 +224,20 @@ func decide(s *snapshot, o options) *migration.Plan {
 	if len(changes) > 0 {
 		// A step that is done stays: each leaves a state from which both ways go on.
 		plan.Units = []migration.Unit{{ID: string(o.to) + "/" + string(n), Changes: changes, Commit: true}}
+		if !plan.Units[0].Writes() {
+			plan.Findings = append(plan.Findings, onlyWaits(n, changes[0].Ref))
+		}
 	}
 	return plan
+}
+
+// onlyWaits keeps a step without a write from being the last one: for the engine, nothing is left
+// when it is done.
+func onlyWaits(n step, on migration.Ref) migration.Finding {
+	return migration.Finding{
+		ID: "step-only-waits", Severity: migration.Deferred, Object: on.String(), Problem: "this step only waits for it, and others follow: " + says[n][0],
+		Note: "Go on.", Command: "kubectl eventing take-over run",
+	}
 }
 
 // expects completes what the conditions of a change are told.

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // every calls a function with each state that can be.
@@ -126,5 +128,24 @@ func TestRoutes(t *testing.T) {
 		if text[0] == "" || text[1] == "" {
 			t.Errorf("%s says nothing", s)
 		}
+	}
+}
+
+// TestOnlyWaits: a step that a former run has begun writes nothing, and is not the end of the way.
+func TestOnlyWaits(t *testing.T) {
+	deferred := func(s *snapshot) bool {
+		plan := decide(s, options{to: Over})
+		return len(plan.Units) == 1 && len(plan.Findings) == 1 && plan.Findings[0].Severity == migration.Deferred
+	}
+	s := readyToGo(t)
+	if deferred(s) {
+		t.Error("a step that writes is deferred")
+	}
+	s.theirOperator.Object["spec"].(map[string]any)["replicas"] = int64(0)
+	s.theirPublisher.Object["spec"].(map[string]any)["replicas"] = int64(0)
+	s.ourOperator.Object["spec"].(map[string]any)["replicas"] = int64(1) // not ready yet
+	s.theirs = &Backlog{Stream: true}
+	if !deferred(s) {
+		t.Errorf("waiting for our operator would be the end: %+v", decide(s, options{to: Over}))
 	}
 }
