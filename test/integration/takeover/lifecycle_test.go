@@ -296,8 +296,8 @@ func TestLifecycleManager(t *testing.T) {
 }
 
 // TestLifecycleManagerLetsGo follows the document from modules that lifecycle-manager has installed
-// until they are removed, under load. Meanwhile a module is managed again, and the Eventing is
-// deleted.
+// until they are removed, under load. Meanwhile a module is managed again, and once it is removed
+// while it is.
 func TestLifecycleManagerLetsGo(t *testing.T) {
 	if !all {
 		t.Skip("make test-slow has it")
@@ -330,14 +330,7 @@ func TestLifecycleManagerLetsGo(t *testing.T) {
 	uids := s.uids(n)
 
 	// It is managed again.
-	s.manage("eventing", true)
-	s.await(2*time.Minute, "Kyma's operator has the Service again", func(ctx context.Context) error {
-		service, err := s.core.CoreV1().Services(namespace).Get(ctx, publisher, metav1.GetOptions{})
-		if err == nil && service.Spec.Selector["app.kubernetes.io/managed-by"] != "eventing-manager" {
-			err = fmt.Errorf("it selects %v", service.Spec.Selector)
-		}
-		return err
-	})
+	s.manageAgain()
 	before := l.count()
 	s.found("managed again", "error module-is-managed Kyma kyma-system/default")
 	s.document("Let lifecycle-manager go")
@@ -352,13 +345,28 @@ func TestLifecycleManagerLetsGo(t *testing.T) {
 		return nil
 	})
 
-	s.deleteEventing(prefix + "-manager")
-	s.await(2*time.Minute, "ours is ready again", func(context.Context) error {
-		if code, out, _ := s.takeOver("verify"); code != 0 {
-			return errors.New(out)
+	// It is managed again, and removed then.
+	s.manageAgain()
+	s.unlist("eventing")
+	s.await(time.Minute, "lifecycle-manager deletes the Eventing", func(context.Context) error {
+		if s.get(eventings, "eventing").GetDeletionTimestamp() == nil {
+			return errors.New("it is not deleted")
 		}
 		return nil
 	})
+	removed := s.found("being removed", "error module-is-removed Kyma kyma-system/default", "error eventing-is-deleted Eventing kyma-system/eventing")
+	s.shell(removed[0].Command)
+	s.noManifest()
+	for _, f := range s.moduleFindings() {
+		if f.ID == "definition-is-managed" {
+			s.shell(f.Command)
+		}
+	}
+	s.found("its removal is stopped", "error eventing-is-deleted Eventing kyma-system/eventing")
+	s.document("A module that is being removed")
+	s.document("An Eventing that is being deleted")
+	s.runs()
+	s.both.Store(0)
 	delete(uids, "Eventing")
 
 	s.document("Remove them from the Kyma")
@@ -422,8 +430,21 @@ func (s *site) moduleStates(want string) {
 	})
 }
 
-// letGo waits until lifecycle-manager has removed its labels.
-func (s *site) letGo() {
+// manageAgain lets lifecycle-manager install the module eventing once more.
+func (s *site) manageAgain() {
+	s.t.Helper()
+	s.manage("eventing", true)
+	s.await(2*time.Minute, "Kyma's operator has the Service again", func(ctx context.Context) error {
+		service, err := s.core.CoreV1().Services(namespace).Get(ctx, publisher, metav1.GetOptions{})
+		if err == nil && service.Spec.Selector["app.kubernetes.io/managed-by"] != "eventing-manager" {
+			err = fmt.Errorf("it selects %v", service.Spec.Selector)
+		}
+		return err
+	})
+}
+
+// noManifest waits until lifecycle-manager has no module.
+func (s *site) noManifest() {
 	s.t.Helper()
 	s.await(time.Minute, "lifecycle-manager has let go of the modules", func(ctx context.Context) error {
 		list, err := s.client.Resource(manifests).List(ctx, metav1.ListOptions{})
@@ -432,6 +453,12 @@ func (s *site) letGo() {
 		}
 		return err
 	})
+}
+
+// letGo waits until lifecycle-manager has removed its labels.
+func (s *site) letGo() {
+	s.t.Helper()
+	s.noManifest()
 	for _, name := range []string{subsCRD, eventingsCRD} {
 		crd, err := s.client.Resource(definitions).Get(s.t.Context(), name, metav1.GetOptions{})
 		s.check(err)
