@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/test/measure"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
@@ -54,8 +56,11 @@ func TestSoakDeletedObjects(t *testing.T) {
 				step := fmt.Sprintf("%s: %s %s", on, of.Resource, u.GetName())
 				s.prober.Step(step)
 				before, began := s.prober.Report(), time.Now()
+				s.dies("/03") // its events wait for their next try
+				s.accepted(t, 40)
 				s.do(t, "", "-n", eventingNamespace, "delete", of.GroupResource().String(), u.GetName(), "--wait=false", "--ignore-not-found")
 				time.Sleep(2 * time.Second)
+				s.dies("")
 				s.do(t, "", "apply", "-f", s.manifest)
 				if of.Resource == "serviceaccounts" && u.GetName() == "eventing-manager" {
 					// Nobody else replaces the pod that has a token of the former one.
@@ -91,4 +96,24 @@ func (s *switching) claimDeleted(t *testing.T, name string) {
 		return nil
 	})
 	s.shell(t, t.TempDir(), command)
+}
+
+// TestSoakDeletedContract: somebody deletes the ConfigMap that says which backend serves, again and
+// again, while an event is sent each 10 ms. Meanwhile events wait for their next try, because a
+// sink refuses them. EVENTING_SOAK_EACH is how often.
+func TestSoakDeletedContract(t *testing.T) {
+	n := measure.Number(t, "EVENTING_SOAK_EACH", 20)
+	s := startSwitching(t, full)
+	s.accepted(t, 300)
+	for i := range n {
+		s.prober.Step(fmt.Sprintf("deletion %d", i+1))
+		s.dies("/03")
+		s.accepted(t, 60)
+		s.do(t, "", "-n", eventingNamespace, "delete", "configmap", backend.Names(backend.DefaultPrefix).Backends())
+		s.accepted(t, 60)
+		s.dies("")
+		s.switched(t, string(operatorv1alpha1.NATS), time.Minute)
+		s.accepted(t, 200)
+	}
+	s.nothingLost(t)
 }

@@ -57,6 +57,9 @@ type Backends struct {
 	Epoch string
 	// Serving are the backends from which the controller delivers.
 	Serving Set
+	// Removed: no backend serves any more, and the controller deletes what it has made for
+	// Subscriptions.
+	Removed bool
 	// Accept are the backends to which the publisher may send. A pod whose backend is not among
 	// them refuses events.
 	Accept Set
@@ -82,6 +85,7 @@ type MeshAddress struct {
 const (
 	keyEpoch   = "epoch"
 	keyServing = "serving"
+	keyRemoved = "removed"
 	keyAccept  = "accept"
 	keyNATS    = "nats"
 	keyMesh    = "mesh"
@@ -97,6 +101,9 @@ const (
 // Data is the data of the ConfigMap.
 func (b Backends) Data() map[string]string {
 	data := map[string]string{keyEpoch: b.Epoch, keyServing: b.Serving.String(), keyAccept: b.Accept.String()}
+	if b.Removed {
+		data[keyRemoved] = "true"
+	}
 	if b.NATS != nil {
 		data[keyNATS] = compact(b.NATS)
 	}
@@ -106,9 +113,14 @@ func (b Backends) Data() map[string]string {
 	return data
 }
 
+// Undecided: it is not said yet what serves. It is so at the beginning, and when somebody has
+// deleted the ConfigMap: what was served is served on, because a recreated consumer does not get
+// what waited for the former one.
+func (b Backends) Undecided() bool { return len(b.Serving) == 0 && !b.Removed }
+
 // ParseBackends reads the data of the ConfigMap. All that is wrong is in the error.
 func ParseBackends(data map[string]string) (Backends, error) {
-	b := Backends{Epoch: data[keyEpoch]}
+	b := Backends{Epoch: data[keyEpoch], Removed: data[keyRemoved] == "true"}
 	var errs []error
 	if b.Epoch == "" {
 		errs = append(errs, fmt.Errorf("%s is missing", keyEpoch))

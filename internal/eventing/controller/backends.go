@@ -63,13 +63,8 @@ func (c *Controller) reconcileBackends(ctx context.Context, _ reconcile.Request)
 	c.follower.Lead()
 	var config corev1.ConfigMap
 	switch err := c.live.Get(ctx, c.backendsKey(), &config); {
-	case apierrors.IsNotFound(err):
-		// Nobody deletes it while events are taken: the operator creates it again, and what was
-		// served is served meanwhile.
-		if c.take(&state{asked: true}, true) {
-			return reconcile.Result{}, enqueueAll(ctx, c.client, &c.subscriptions)
-		}
-		return reconcile.Result{}, nil
+	case apierrors.IsNotFound(err): // the operator creates it again
+		return reconcile.Result{}, serveOn(ctx, c)
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("cannot read ConfigMap %s: %w", c.backendsKey(), err)
 	}
@@ -79,6 +74,9 @@ func (c *Controller) reconcileBackends(ctx context.Context, _ reconcile.Request)
 		c.log.Error("ConfigMap is not understood: what was served is served on. Next: fix it, or restart the operator",
 			zap.Stringer("configMap", c.backendsKey()), zap.Error(err))
 		return reconcile.Result{}, nil
+	}
+	if next.backends.Undecided() {
+		return reconcile.Result{}, serveOn(ctx, c)
 	}
 	again := sweepEvery
 	switch err := c.findStream(ctx, &next); {
@@ -120,6 +118,14 @@ func (c *Controller) reconcileBackends(ctx context.Context, _ reconcile.Request)
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
+// serveOn goes on with what was served. If nothing was, nothing is known.
+func serveOn(ctx context.Context, c *Controller) error {
+	if c.take(&state{asked: true}, true) {
+		return enqueueAll(ctx, c.client, &c.subscriptions)
+	}
+	return nil
+}
+
 // followBackends tells what serves to what this process does without leading.
 func followBackends(ctx context.Context, c *Controller, r reconcile.Request) (reconcile.Result, error) {
 	var config corev1.ConfigMap
@@ -128,7 +134,7 @@ func followBackends(ctx context.Context, c *Controller, r reconcile.Request) (re
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("cannot read ConfigMap %s: %w", c.backendsKey(), err)
 	default:
-		if b, err := backend.ParseBackends(config.Data); err == nil {
+		if b, err := backend.ParseBackends(config.Data); err == nil && !b.Undecided() {
 			c.roster.Use(b.Serving.Has(operatorv1alpha1.EventMesh))
 		}
 	}

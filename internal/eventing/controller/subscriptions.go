@@ -84,7 +84,7 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 	f := findings{problems: problems, known: now.known, serving: now.backends, sink: p.Sink, ready: map[operatorv1alpha1.BackendType]bool{}}
 	var failed, meshFailed error
 	switch {
-	case now.known && len(now.backends.Serving) == 0:
+	case now.known && now.backends.Removed:
 		failed = c.undo(ctx, s)
 	case len(problems) > 0 || !now.serves(operatorv1alpha1.NATS):
 		// The consumer stays, and with it the events that wait. Without a backend, it goes with the

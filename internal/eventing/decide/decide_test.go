@@ -201,10 +201,10 @@ func (s *scene) controller() {
 		return
 	}
 	b, err := backend.ParseBackends(contractData(contract))
-	if err != nil {
+	if err != nil || b.Undecided() {
 		return // what was served is served on
 	}
-	if len(b.Serving) == 0 {
+	if b.Removed {
 		s.w.Triggers = nil
 	}
 	for i := range s.w.Subscriptions { // it is quick

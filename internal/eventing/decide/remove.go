@@ -137,8 +137,8 @@ func (d *Rules) undone(w *World, o *Decision) bool {
 	if err != nil || controller == nil {
 		return true
 	}
-	if len(contract.Serving)+len(contract.Accept) > 0 {
-		contract.Serving, contract.Accept, contract.Epoch = nil, nil, w.NewEpoch
+	if !contract.Removed || len(contract.Serving)+len(contract.Accept) > 0 {
+		contract.Serving, contract.Accept, contract.Removed, contract.Epoch = nil, nil, true, w.NewEpoch
 		o.do(d.contract(w, contract, "serve no backend"))
 		return false
 	}

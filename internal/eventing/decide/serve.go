@@ -104,7 +104,7 @@ func (t *turn) serve() bool {
 		if len(next.Serving) > 0 { // what was said about another set does not hold for this one
 			next.Epoch = t.w.NewEpoch
 		}
-		next.Serving, why = serving, "serve "+serving.String()
+		next.Serving, next.Removed, why = serving, false, "serve "+serving.String()
 	}
 	if why == "" {
 		return true

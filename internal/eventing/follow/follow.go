@@ -147,6 +147,9 @@ func (f *Follower) ReconcileBackends(ctx context.Context, _ reconcile.Request) (
 		f.Log.Error("ConfigMap is not understood: what was delivered is delivered on", zap.Stringer("configMap", key), zap.Error(err))
 		return reconcile.Result{}, nil
 	}
+	if next.backends.Undecided() {
+		return reconcile.Result{}, nil // as without it
+	}
 	again := time.Duration(0)
 	if next.backends.NATS == nil {
 		f.Link.Close()

@@ -332,6 +332,26 @@ func TestNATSComesAndGoes(t *testing.T) {
 		t.Errorf("%d requests for 100 events", n)
 	}
 
+	// Somebody deletes the ConfigMap of the backends, and nothing serves in the next one yet. What
+	// was served is served on, and an event that waits for its next try is not lost.
+	refused := make(chan struct{}, 100)
+	r.sinks.Answer("orders", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		refused <- struct{}{}
+	})
+	r.publish("a.b", "waits")
+	select {
+	case <-refused:
+	case <-time.After(limit):
+		t.Fatal("the sink was not asked")
+	}
+	r.writeBackends(backend.Backends{Epoch: "undecided"})
+	r.subscribe("meanwhile", "c.d", "")
+	r.await("meanwhile", "ready", ready)
+	r.serve()
+	r.sinks.Answer("orders", nil)
+	r.sinks.Await(t, "orders", limit, "waits")
+
 	// Another stream: ready is said only when the consumer is in it.
 	if err := r.manager.DeleteStream(t.Context(), backend.Stream); err != nil {
 		t.Fatal(err)
@@ -352,7 +372,7 @@ func TestNATSComesAndGoes(t *testing.T) {
 	r.sinks.Await(t, "orders", limit, "new")
 
 	// No backend any more: what the controller made is removed.
-	r.writeBackends(backend.Backends{Epoch: "end", NATS: &backend.NATSAddress{URL: strings.Replace(r.URL, "127.0.0.1", "localhost", 1), Stream: backend.Stream}})
+	r.writeBackends(backend.Backends{Epoch: "end", Removed: true, NATS: &backend.NATSAddress{URL: strings.Replace(r.URL, "127.0.0.1", "localhost", 1), Stream: backend.Stream}})
 	s := r.await("orders", "without finalizer", func(s *eventingv1alpha2.Subscription) string {
 		if len(s.Finalizers) > 0 || s.Status.Ready || len(s.Status.Backends) > 0 {
 			return "something is left"
