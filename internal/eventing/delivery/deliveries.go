@@ -41,6 +41,8 @@ type Options struct {
 	// Lost is called when events of a Subscription are not delivered any more, because NATS does
 	// not know its consumer.
 	Lost func(subscription types.NamespacedName)
+	// firstRetry is how long an event waits that was refused once. 0 is the constant.
+	firstRetry time.Duration
 }
 
 // Keeper stores events that are given up: letters.Store.

@@ -75,7 +75,7 @@ func TestRetryDelay(t *testing.T) {
 		{"the sink asks for less", 6, time.Second, .5, 30 * time.Second},
 		{"the sink asks for too much", 1, time.Hour, .5, 5 * time.Minute},
 	} {
-		if got := retryDelay(tc.delivered, tc.asked, tc.random); got != tc.want {
+		if got := retryDelay(firstRetry, tc.delivered, tc.asked, tc.random); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.reason, got, tc.want)
 		}
 	}

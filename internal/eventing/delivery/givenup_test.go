@@ -52,6 +52,7 @@ func settings(inFlight int) Settings {
 // what became of it, and is delivered again when the sink takes it. A message that is no event is
 // stored, too: before, it was deleted.
 func TestGivenUp(t *testing.T) {
+	t.Parallel() // it waits
 	var takes atomic.Bool
 	marks := make(chan string, 10)
 	d := toSink(t, func(w http.ResponseWriter, r *http.Request) {
@@ -126,6 +127,7 @@ func TestGivenUp(t *testing.T) {
 // TestNoRoomForDeadLetters: an event that cannot be stored waits where it is, and becomes a dead
 // letter when there is room.
 func TestNoRoomForDeadLetters(t *testing.T) {
+	t.Parallel() // it waits
 	d := toSink(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) })
 	js, publish, told := orderEvents(t, false)
 	store := keeping(t, d, js, 1<<20)
@@ -223,6 +225,7 @@ func TestOneDeadLetter(t *testing.T) {
 
 // TestManyDeadLetters: pages have all of them, each once, whatever a filter leaves.
 func TestManyDeadLetters(t *testing.T) {
+	t.Parallel() // it waits
 	d := toSink(t, func(http.ResponseWriter, *http.Request) {})
 	js, _, _ := orderEvents(t, false)
 	store := keeping(t, d, js, 64<<20)
@@ -285,6 +288,7 @@ func TestManyDeadLetters(t *testing.T) {
 
 // TestWatches: who watches an event is told of each try, and of no other event.
 func TestWatches(t *testing.T) {
+	t.Parallel() // it waits
 	var takes atomic.Bool
 	d := toSink(t, func(w http.ResponseWriter, _ *http.Request) {
 		if !takes.Swap(true) {

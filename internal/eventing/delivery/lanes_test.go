@@ -104,7 +104,7 @@ func TestRepeatDelay(t *testing.T) {
 		{"at most", down, 1, 1_000_000, longestFailed},
 		{"what the sink asks for", outcome{code: "429", problem: "x", after: 4 * time.Minute}, 1, 20_000, 4 * time.Minute},
 	} {
-		if got := repeatDelay(tc.o, tc.n, tc.waiting, .5); got != tc.want {
+		if got := repeatDelay(tc.o, firstRetry, tc.n, tc.waiting, .5); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.reason, got, tc.want)
 		}
 	}

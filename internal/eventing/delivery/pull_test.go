@@ -38,6 +38,7 @@ func next[T any](t *testing.T, from <-chan T) T {
 // TestRequests: how many messages are asked for, and when. The test plays the consumer, and says
 // what real ones say seldom.
 func TestRequests(t *testing.T) {
+	t.Parallel() // it waits
 	server := natsserver.Start(t, "", nil)
 	controller, consumer := connectTo(t, server), connectTo(t, server)
 	type request struct{ reply, batch string }

@@ -32,13 +32,10 @@ const (
 	spread = 0.2
 )
 
-// retryDelay is how long an event waits after it was refused for the n-th time, n from 1. random is
-// from 0 to 1. What the sink asked for counts if it is longer.
-func retryDelay(n uint64, asked time.Duration, random float64) time.Duration {
-	delay := lastRetry
-	if n < 6 { // 2^5 seconds are more than the last delay
-		delay = min(firstRetry<<(max(n, 1)-1), lastRetry)
-	}
+// retryDelay is how long an event waits after it was refused for the n-th time, n from 1, and first
+// after the first time. random is from 0 to 1. What the sink asked for counts if it is longer.
+func retryDelay(first time.Duration, n uint64, asked time.Duration, random float64) time.Duration {
+	delay := min(first<<(min(max(n, 1), 30)-1), lastRetry) // 2^29 seconds do not overflow
 	return max(spreadOut(delay, random), min(asked, longestAsked))
 }
 
@@ -48,8 +45,8 @@ func spreadOut(delay time.Duration, random float64) time.Duration {
 
 // repeatDelay is how long an event waits that was refused for the n-th time, while so many of its
 // Subscription wait.
-func repeatDelay(o outcome, n uint64, waiting int, random float64) time.Duration {
-	delay := retryDelay(n, o.after, random)
+func repeatDelay(o outcome, first time.Duration, n uint64, waiting int, random float64) time.Duration {
+	delay := retryDelay(first, n, o.after, random)
 	if !refusesEvent(o) {
 		return max(delay, spreadOut(min(time.Duration(waiting)*time.Second/failedPace, longestFailed), random))
 	}

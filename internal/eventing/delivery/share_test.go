@@ -28,6 +28,7 @@ func quiet(requests *atomic.Int32) error {
 // TestHeld: a process that does not know whether what it knows is old posts nothing, and gives back
 // what it has, until it is told that its settings are those of now.
 func TestHeld(t *testing.T) {
+	t.Parallel() // it waits
 	var requests atomic.Int32
 	answer := make(chan struct{})
 	d := toSink(t, func(http.ResponseWriter, *http.Request) {
@@ -80,6 +81,7 @@ func TestHeld(t *testing.T) {
 
 // TestNotLive: while a process is not heard, events wait; they are posted when it is.
 func TestNotLive(t *testing.T) {
+	t.Parallel() // it waits
 	var requests atomic.Int32
 	var live atomic.Bool
 	d := toSink(t, func(http.ResponseWriter, *http.Request) { requests.Add(1) })
@@ -102,6 +104,7 @@ func TestNotLive(t *testing.T) {
 // TestDivide: a process posts no more at the same time than its part, and asks NATS for nothing
 // without one.
 func TestDivide(t *testing.T) {
+	t.Parallel() // it waits
 	var now, most atomic.Int32
 	d := toSink(t, func(http.ResponseWriter, *http.Request) {
 		is := now.Add(1)

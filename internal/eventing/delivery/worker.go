@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -320,7 +321,7 @@ func (w *worker) again(m *nats.Msg, about *nats.MsgMetadata, id string, o outcom
 	if t.refused.IsZero() {
 		t.refused = now
 	}
-	at := now.Add(repeatDelay(o, t.tries(about), w.waiting(), rand.Float64()))
+	at := now.Add(repeatDelay(o, cmp.Or(w.firstRetry, firstRetry), t.tries(about), w.waiting(), rand.Float64()))
 	t.published, t.next = about.Timestamp.UnixNano(), at.UnixNano()
 	w.traces[about.Sequence.Stream] = t
 	if w.settings.MaxInFlight == 1 {

@@ -188,6 +188,7 @@ func TestSentAgainWhileItIsHere(t *testing.T) {
 // others. On f3299ef, none of the good events came: each of the 1,000 places of the consumer, or
 // each slot, was taken.
 func TestRefusedEventsStopNobody(t *testing.T) {
+	t.Parallel() // it waits
 	for _, tc := range []struct {
 		reason   string
 		bad      int
@@ -241,6 +242,7 @@ func TestRefusedEventsStopNobody(t *testing.T) {
 // TestBlocking: in order, one event stops all later ones, and it is known which and since when.
 // Dead letters are known, too. On f3299ef neither was.
 func TestBlocking(t *testing.T) {
+	t.Parallel() // it waits
 	var takes atomic.Bool
 	d := toSink(t, func(w http.ResponseWriter, r *http.Request) {
 		if !takes.Load() && r.Host != "letters" {
