@@ -64,6 +64,7 @@ func (p *process) await(t *testing.T, what string, holds func() bool) {
 // TestPeers: processes know each other, one that is asked answers, one that leaves is gone at once,
 // and one that is not heard after a while, in which it is waited for.
 func TestPeers(t *testing.T) {
+	t.Parallel() // it waits
 	s := natsserver.Start(t, "", nil)
 	a, b, c := start(t, s, "a"), start(t, s, "b"), start(t, s, "c")
 	for _, p := range []*process{a, b, c} {
@@ -163,6 +164,7 @@ func TestAge(t *testing.T) {
 // TestMute: a server that does not let controllers speak says so, and they are told apart from one
 // that is not heard.
 func TestMute(t *testing.T) {
+	t.Parallel() // it waits
 	s := natsserver.Start(t, `authorization { users: [ { user: old, password: x, permissions { publish: ["a"], subscribe: ["_INBOX.>"] } } ] }`, nil)
 	p := New(Options{Log: zap.NewNop(), Changed: func() {}, Lapsed: func() {}})
 	if err := p.Use(connect(t, s, "old")); err != nil {
