@@ -226,8 +226,17 @@ func sourceOf(name, text string) (source, error) {
 func brokenWithout(product string, sources map[string]source) map[string]string {
 	gone := func(name string) bool { return productOf(name) == product }
 	files := map[string][]string{} // by package
-	for name := range sources {
-		files[path.Dir(name)] = append(files[path.Dir(name)], name)
+	// left says, by package and identifier, whether a file that is left declares it.
+	left := map[string]map[string]bool{}
+	for name, s := range sources {
+		dir := path.Dir(name)
+		files[dir] = append(files[dir], name)
+		if left[dir] == nil {
+			left[dir] = map[string]bool{}
+		}
+		for _, n := range s.declares {
+			left[dir][n] = left[dir][n] || !gone(name)
+		}
 	}
 	// Packages of which no file is left, and those whose code does not compile. What knows every
 	// product is corrected with the deletion.
@@ -248,10 +257,7 @@ func brokenWithout(product string, sources map[string]source) map[string]string 
 			}
 		}
 		for _, n := range s.needs {
-			declared := func(lost bool) bool {
-				return slices.ContainsFunc(files[path.Dir(name)], func(other string) bool { return gone(other) == lost && slices.Contains(sources[other].declares, n) })
-			}
-			if declared(true) && !declared(false) {
+			if is, declared := left[path.Dir(name)][n]; declared && !is {
 				return n
 			}
 		}
