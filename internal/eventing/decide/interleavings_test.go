@@ -460,6 +460,9 @@ func TestInterleavings(t *testing.T) {
 			t.Error("nobody is told")
 		}},
 	} {
-		t.Run(tc.name, tc.play)
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel() // each has a world of its own
+			tc.play(t)
+		})
 	}
 }

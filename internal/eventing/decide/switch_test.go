@@ -409,6 +409,7 @@ func TestBlockedSwitches(t *testing.T) {
 // people. In each state, an event that a pod of the publisher can store reaches each Subscription
 // that is ready; NATS is never removed while it holds one; and the guard never has to act.
 func TestNothingIsLost(t *testing.T) {
+	t.Parallel() // its worlds are its own
 	const usual, longer = 100, 250
 	schedules := uint64(20)
 	if testing.Short() {

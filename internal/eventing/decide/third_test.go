@@ -301,6 +301,7 @@ func (s *scene) unserved(t *testing.T) string {
 // what they took until it is delivered; they are left one after the other, in one order, and the
 // report names the one that is left now. In each state, all that may hold events is served.
 func TestThreeBackends(t *testing.T) {
+	t.Parallel() // its worlds are its own
 	both := 0
 	for _, c := range append(slices.Clone(changes), more...) {
 		to := operatorv1alpha1.NATS

@@ -24,6 +24,7 @@ import (
 // each. No action may break what keeps events from being lost: the rules are written here a second
 // time, and the guard is not asked. What was decided is done, so that damage has consequences.
 func TestRandomWorlds(t *testing.T) {
+	t.Parallel() // its worlds are its own
 	const length = 15
 	worlds := uint64(70)
 	switch {
