@@ -2,9 +2,50 @@ package kubernetes
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 )
+
+// TestProgramOfOneRun: in one run of make a program is built once, and in another one, or without
+// one, from the sources of now.
+func TestProgramOfOneRun(t *testing.T) {
+	t.Setenv("EVENTMESH_CACHE", t.TempDir())
+	checkout := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(checkout, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("go.mod", "module example.com/tiny\n")
+	for _, tc := range []struct{ reason, run, source, want string }{
+		{"the first of a run", "1", "a", "a"},
+		{"the next process of it", "1", "b", "a"},
+		{"another run", "2", "b", "b"},
+		{"no run", "", "c", "c"},
+		{"one after it", "", "d", "d"},
+		{"a build that fails", "3", "}", ""},
+		{"one after it, which finds the former program", "3", "e", "e"},
+	} {
+		t.Setenv(runVariable, tc.run)
+		write("main.go", `package main; import "fmt"; func main() { fmt.Print("`+tc.source+`") }`)
+		if tc.want == "" {
+			write("main.go", tc.source)
+		}
+		programs.built = nil // as in another process
+		path, err := Program{Dir: checkout, Package: "."}.Build(t.Context())
+		got := []byte{}
+		if err == nil {
+			if got, err = exec.CommandContext(t.Context(), path).Output(); err != nil {
+				t.Fatalf("%s: %v", tc.reason, err)
+			}
+		}
+		if (err != nil) != (tc.want == "") || string(got) != tc.want {
+			t.Errorf("%s: it says %q, %v, want %q", tc.reason, got, err, tc.want)
+		}
+	}
+}
 
 func TestProgramsOfRemovedCheckouts(t *testing.T) {
 	cache := t.TempDir()
