@@ -13,6 +13,10 @@ GOVULNCHECK := go tool -modfile=$(CURDIR)/tools/go.mod govulncheck
 # The definitions of our own kinds, and the copying of their types, from the types in api/.
 CRDS := charts/eventing-manager/crds
 CONTROLLER_GEN := go tool -modfile=$(CURDIR)/tools/api/go.mod controller-gen object crd:crdVersions=v1 paths=./api/...
+# Of one run: a program under test is built by the first process that needs it.
+ifndef EVENTMESH_TEST_RUN
+export EVENTMESH_TEST_RUN := $(shell echo $$PPID.$$(date +%s))
+endif
 # Three packages at once: each integration test package starts a control plane of its own, and
 # mostly waits, for leases of killed runs to expire.
 GOTEST := go test -race -p 3
