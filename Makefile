@@ -237,12 +237,13 @@ node: ## Build and install the node of end-to-end tests, and Knative Eventing (o
 ##@ Testing
 # Without the race detector, which makes the tests compile and run for several times as long: make
 # test has it. Without vet, too: make verify has all of it. Left out are packages of which -short
-# skips all, because linking takes longer than tests.
+# skips all, because linking takes longer than tests. Eight tests of a package run at once if they
+# may: those mostly wait.
 .PHONY: test-unit
 test-unit: ## Unit tests only: less than a minute, needs no cluster
 	go test -C build/release -p 3 -short -vet=off -count 1 -timeout 5m $$(go -C build/release list ./... | grep -v /moduletest$$)
 	go test -C test/knative -short -vet=off -count 1 -timeout 5m ./...
-	go test -p 3 -short -vet=off -timeout 5m $$(go list ./... | grep -vE '/test/(integration/|demo$$|eventing$$|newjob$$|sandbox$$)')
+	go test -p 3 -parallel 8 -short -vet=off -timeout 5m $$(go list ./... | grep -vE '/test/(integration/|demo$$|eventing$$|newjob$$|sandbox$$)')
 
 # The machine is checked first. With E2E=auto, a machine that cannot run them is no failure; a
 # failed test is one. Other values of E2E choose how the upgrade is made: see
