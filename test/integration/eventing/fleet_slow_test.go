@@ -13,7 +13,7 @@ import (
 
 // TestControllersKilledOften kills controllers 30 times, TestControllersStopped stops them for a
 // minute: the others go on, and what a stopped one had comes once more at most.
-func TestControllersKilledOften(t *testing.T) { controllersKilled(t, 30, 0, 3*time.Second) }
+func TestControllersKilledOften(t *testing.T) { controllersKilled(t, 30, 0, killPause) }
 
 func TestControllersStopped(t *testing.T) { controllersKilled(t, 3, time.Minute, 3*time.Second) }
 

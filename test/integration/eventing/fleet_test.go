@@ -147,7 +147,12 @@ func TestNothingGoesToTheSinkOfBefore(t *testing.T) {
 
 // TestControllersKilled: controllers are killed at random. Nothing is lost, the others go on
 // without a pause, and what the killed one had is there soon.
-func TestControllersKilled(t *testing.T) { controllersKilled(t, 6, 0, 3*time.Second) }
+//
+// It comes to another one after backend.AckWait, and that one is not killed at the same moment.
+func TestControllersKilled(t *testing.T) { controllersKilled(t, 6, 0, killPause) }
+
+// killPause is not a part of backend.AckWait.
+const killPause = 3500 * time.Millisecond
 
 // controllersKilled kills one of three controllers so many times, or stops it for a while instead.
 // Between two of them lies a pause.
