@@ -113,9 +113,9 @@ func (b Backends) Data() map[string]string {
 	return data
 }
 
-// Undecided: it is not said yet what serves. It is so at the beginning, and when somebody has
-// deleted the ConfigMap: what was served is served on, because a recreated consumer does not get
-// what waited for the former one.
+// Undecided tells whether it is not said yet what serves. It is so at the beginning, and when
+// somebody has deleted the ConfigMap: what was served is served on, because a recreated consumer
+// does not get what waited for the former one.
 func (b Backends) Undecided() bool { return len(b.Serving) == 0 && !b.Removed }
 
 // ParseBackends reads the data of the ConfigMap. All that is wrong is in the error.
