@@ -32,14 +32,18 @@ func callOf(job migration.Job, o command.Options, args ...string) printed {
 	return printed{code, out.String(), err.String()}
 }
 
-// answering is a job whose plan is what the test says.
+// answering is a job whose plan is what the test says. It reads before, so that what the API server
+// has answered does not depend on what else has been read by then.
 type answering struct {
 	*tidy
 	plan migration.Plan
 	err  error
 }
 
-func (j answering) Plan(context.Context, *migration.Cluster, migration.PlanOptions) (*migration.Plan, error) {
+func (j answering) Plan(ctx context.Context, c *migration.Cluster, _ migration.PlanOptions) (*migration.Plan, error) {
+	if _, err := c.Get(ctx, migration.Ref{Resource: configMaps, Namespace: "shop", Name: "orders"}); err != nil {
+		return nil, err
+	}
 	return &j.plan, j.err
 }
 
@@ -151,7 +155,7 @@ func TestFailures(t *testing.T) {
 		},
 		{
 			"the job fails", answering{err: errors.New("cannot count: the shop is too large")}, []string{"plan"}, migration.ExitFailed,
-			[]string{"tidy plan: failed on http://", "cannot count: the shop is too large", "Exit code 1: failed", "\nNext: Fix the error above, api-server-unreachable:\n  kubectl cluster-info\nThen plan again:\n  tidy plan\n"},
+			[]string{"tidy plan: failed on http://", "cannot count: the shop is too large", "Exit code 1: failed", "\nNext: Fix the error above, api-server-trouble:\n  kubectl get --raw '/readyz?verbose'\nThen plan again:\n  tidy plan\n"},
 		},
 		{
 			"all of it with -o wide", answering{plan: migration.Plan{Findings: []migration.Finding{odd}}}, []string{"run", "-o=wide"}, migration.ExitRefused,
