@@ -10,7 +10,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -294,14 +293,10 @@ func (l *Lifecycle) initial(m *unstructured.Unstructured) *unstructured.Unstruct
 
 // of is where an object is.
 func (l *Lifecycle) of(u *unstructured.Unstructured) dynamic.ResourceInterface {
-	gvr, _ := meta.UnsafeGuessKindToResource(u.GroupVersionKind())
-	if u.GetKind() == "NATS" {
-		gvr = natsObjects
-	}
 	if u.GetNamespace() == "" {
-		return l.client.Resource(gvr)
+		return l.client.Resource(resourceOf(u))
 	}
-	return l.client.Resource(gvr).Namespace(u.GetNamespace())
+	return l.client.Resource(resourceOf(u)).Namespace(u.GetNamespace())
 }
 
 // apply applies all objects by force, and remembers them.
@@ -379,11 +374,7 @@ func synced(m *unstructured.Unstructured) (all []*unstructured.Unstructured) {
 func (l *Lifecycle) remove(ctx context.Context, m *unstructured.Unstructured) error {
 	first := l.initial(m)
 	policy, _, _ := unstructured.NestedString(m.Object, "spec", "customResourcePolicy")
-	gvr, _ := meta.UnsafeGuessKindToResource(first.GroupVersionKind())
-	if first.GetKind() == "NATS" {
-		gvr = natsObjects
-	}
-	list, err := l.client.Resource(gvr).List(ctx, metav1.ListOptions{}) // of all namespaces
+	list, err := l.client.Resource(resourceOf(first)).List(ctx, metav1.ListOptions{}) // of all namespaces
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -243,8 +244,11 @@ func rules(all []rbacv1.PolicyRule) (list []any) {
 }
 
 func resourceOf(u *unstructured.Unstructured) schema.GroupVersionResource {
-	gvk := u.GroupVersionKind()
-	return gvk.GroupVersion().WithResource(strings.ToLower(gvk.Kind) + "s")
+	if u.GetKind() == "NATS" { // the plural of which is no rule's
+		return natsObjects
+	}
+	gvr, _ := meta.UnsafeGuessKindToResource(u.GroupVersionKind())
+	return gvr
 }
 
 // subscribeAll has a bound push consumer for each type of each Subscription.
