@@ -21,15 +21,16 @@ const (
 	knativeTypical = "10 minutes"
 )
 
-// knativeRelease is a version of Knative Eventing, and the port at which the node has its images.
-type knativeRelease struct{ version, port string }
+// knativeRelease is a version of Knative Eventing, the port at which the node has its images, and
+// the name under which the path of its manifests is announced.
+type knativeRelease struct{ version, port, announced string }
 
 var (
 	// currentKnative is the one whose types the product uses.
-	currentKnative = knativeRelease{"v0.49.2", "5001"}
+	currentKnative = knativeRelease{"v0.49.2", "5001", "knative"}
 	// formerKnative is of the minor version before. Knative supports the upgrade from it, and the
 	// way back to it: knative.dev/docs/install/upgrade.
-	formerKnative = knativeRelease{"v0.48.2", "5002"}
+	formerKnative = knativeRelease{"v0.48.2", "5002", "formerKnative"}
 )
 
 // knativeConfig are the directories of Knative's manifests that make up what Kyma used of it: the

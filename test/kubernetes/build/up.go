@@ -240,7 +240,7 @@ func (c *cluster) announce(stdout io.Writer) error {
 		line["host"] = c.link.host()
 	}
 	for _, k := range c.parts.knative {
-		line[map[knativeRelease]string{currentKnative: "knative", formerKnative: "formerKnative"}[k.knativeRelease]] = k.manifests
+		line[k.announced] = k.manifests
 	}
 	return json.NewEncoder(stdout).Encode(line)
 }
