@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/identity"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/rollout"
 )
@@ -86,6 +87,8 @@ type Decision struct {
 	world *World
 	// unapplied: what the spec asks for is not applied, and a condition says why.
 	unapplied bool
+	// kept are the fields that something changes at each write.
+	kept []string
 }
 
 // States are all states of an Eventing, the one that wins first.
@@ -98,6 +101,13 @@ var States = []operatorv1alpha1.State{
 var Steps = []string{
 	operatorv1alpha1.ReasonIdle, operatorv1alpha1.ReasonProvisioning, operatorv1alpha1.ReasonAwaiting, operatorv1alpha1.ReasonRollingOut,
 	operatorv1alpha1.ReasonClosing, operatorv1alpha1.ReasonDraining, operatorv1alpha1.ReasonDangling, operatorv1alpha1.ReasonRemoving, operatorv1alpha1.ReasonBlocked,
+}
+
+// keep notes what something changes in an object at each write.
+func (o *Decision) keep(u *unstructured.Unstructured, changed []drift.Difference) {
+	for _, c := range changed {
+		o.kept = append(o.kept, fmt.Sprintf("%s %s: %s", u.GetKind(), u.GetName(), c))
+	}
 }
 
 func (o *Decision) do(actions ...Action) { o.Actions = append(o.Actions, actions...) }
@@ -177,7 +187,7 @@ func (d *Rules) Decide(w *World) *Decision {
 	}
 	d.guard(w, o)
 	if len(o.Actions) == 0 && !o.unapplied {
-		o.Condition(operatorv1alpha1.ConditionSpecApplied, true, operatorv1alpha1.ReasonApplied, "")
+		o.Condition(operatorv1alpha1.ConditionSpecApplied, true, operatorv1alpha1.ReasonApplied, "%s", drift.Told(o.kept))
 	}
 	d.degraded(w, o)
 	o.AtLeast(operatorv1alpha1.StateReady)

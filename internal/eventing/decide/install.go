@@ -127,11 +127,14 @@ func (t *turn) install(u *unstructured.Unstructured) {
 		t.o.do(Create{u})
 	case is.GetDeletionTimestamp() != nil:
 		// It is on its way out. Its end is watched.
+	case !drift.Drifted(u, is):
+	case len(t.w.Kept.Of(u, is, t.w.Now)) > 0:
+		t.o.keep(u, t.w.Kept.Of(u, is, t.w.Now))
 	case len(replaced(u, is, t.w.Now)) > 0:
 		// It is created again when it is gone, and takes the pods over. Its template is the same or
 		// not, which says whether they restart.
 		t.o.do(Orphan{is, strings.Join(replaced(u, is, t.w.Now), ", ")})
-	case drift.Drifted(u, is):
+	default:
 		t.o.do(Apply{u, is})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
 )
 
 // TestReplacedStatefulSet: a StatefulSet with another value in a field that cannot be changed is
@@ -55,6 +56,18 @@ func TestReplacedStatefulSet(t *testing.T) {
 			set("eventing-nats-former", "spec", "serviceName")(s)
 			set("OrderedReady", "spec", "podManagementPolicy")(s)
 		}, replaced("spec.serviceName, spec.podManagementPolicy")},
+		{"what a webhook makes of each new one", func(s *scene) {
+			want := s.w.Ours[key].DeepCopy()
+			set("OrderedReady", "spec", "podManagementPolicy")(s)
+			s.w.Kept = drift.Kept{}
+			s.w.Kept.Note(want, s.w.Ours[key], s.w.Now.Add(-time.Hour))
+		}, nil},
+		{"what a webhook makes of each template of pods, an hour later", func(s *scene) {
+			want := s.w.Ours[key].DeepCopy()
+			set(int64(1), "spec", "template", "spec", "terminationGracePeriodSeconds")(s)
+			s.w.Kept = drift.Kept{}
+			s.w.Kept.Note(want, s.w.Ours[key], s.w.Now.Add(-time.Hour))
+		}, applied},
 		{"the template of pods, which can be changed", set(int64(1), "spec", "template", "spec", "terminationGracePeriodSeconds"), applied},
 		{"another selector: its pods would be lost", set("former", "spec", "selector", "matchLabels", "app.kubernetes.io/name"), applied},
 		{"another name of volumes: events would be lost", nested("former", "metadata", "name"), applied},

@@ -15,6 +15,7 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -27,6 +28,8 @@ type World struct {
 	Eventing *operatorv1alpha1.Eventing
 	// Ours are all objects with our labels but Pods and volume claims, by kind and name.
 	Ours map[Key]*unstructured.Unstructured
+	// Kept is what something makes of Ours at each write.
+	Kept drift.Kept
 	// Claims are the volume claims of NATS, sorted by name.
 	Claims []corev1.PersistentVolumeClaim
 	// Pods are those with our labels, terminating ones included.

@@ -55,7 +55,7 @@ func covered(want, is any, quantities bool) bool {
 	case map[string]any:
 		is, _ := is.(map[string]any)
 		for key, value := range want {
-			if !covered(value, is[key], quantities || key == "requests" || key == "limits") {
+			if !covered(value, is[key], quantities || ofQuantities(key)) {
 				return false
 			}
 		}
@@ -83,6 +83,9 @@ func covered(want, is any, quantities bool) bool {
 		return k8sutil.SameNumber(want, is)
 	}
 }
+
+// ofQuantities tells whether a field has quantities, whose texts may differ.
+func ofQuantities(key string) bool { return key == "requests" || key == "limits" }
 
 // Overlay is what is, with all that want has. Lists are those of want.
 func Overlay(is, want map[string]any) map[string]any {

@@ -1,7 +1,9 @@
 package drift_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -72,5 +74,63 @@ func TestOverlay(t *testing.T) {
 	}
 	if is.Object["spec"].(map[string]any)["ports"].([]any)[0].(map[string]any)["port"] == 2 {
 		t.Error("what is was changed")
+	}
+}
+
+// TestKept: what a webhook makes of each write is applied once, and again when something else
+// changes or after a while.
+func TestKept(t *testing.T) {
+	want := object(t, `{kind: Deployment, metadata: {uid: a}, spec: {replicas: 1, containers: [{name: c, image: x, env: [{name: A, value: "1"}]}, {name: d}]}}`)
+	mirrored := object(t, `{kind: Deployment, metadata: {uid: a}, spec: {replicas: 1, containers: [{name: c, image: mirror/x, env: [{name: A, value: "1"}]}, {name: d}]}}`)
+	edited := object(t, `{kind: Deployment, metadata: {uid: a}, spec: {replicas: 2, containers: [{name: c, image: mirror/x, env: [{name: A, value: "1"}]}, {name: d}]}}`)
+	moving := object(t, `{kind: Deployment, metadata: {uid: a}, spec: {replicas: 1, containers: [{name: c, image: mirror/y, env: [{name: A, value: "1"}]}, {name: d}]}}`)
+	start := time.Now()
+	kept := drift.Kept{}
+	if found := kept.Of(want, mirrored, start); found != nil {
+		t.Errorf("nothing was applied yet, and %v is kept", found)
+	}
+	kept.Note(want, mirrored, start)
+	for _, tc := range []struct {
+		reason string
+		is     *unstructured.Unstructured
+		after  time.Duration
+		kept   string
+	}{
+		{"as it was", mirrored, 9 * time.Minute, `[spec.containers[c].image is "mirror/x", and not "x"]`},
+		{"somebody changes another field", edited, time.Second, "[]"},
+		{"the webhook has another value each time", moving, time.Second, `[spec.containers[c].image is "mirror/y", and not "x"]`},
+		{"somebody changes the same field", moving, 2 * time.Minute, "[]"},
+		{"the webhook may be gone", mirrored, 11 * time.Minute, "[]"},
+	} {
+		if found := fmt.Sprint(kept.Of(want, tc.is, start.Add(tc.after))); found != tc.kept {
+			t.Errorf("%s: %s is kept, want %s", tc.reason, found, tc.kept)
+		}
+	}
+	kept.Note(want, want, start)
+	if found := kept.Of(want, mirrored, start); found != nil {
+		t.Errorf("it was applied as it is wanted, and %v is kept", found)
+	}
+}
+
+// TestDifferences: each names its field. A Secret shows no value.
+func TestDifferences(t *testing.T) {
+	for _, tc := range []struct{ want, is, differences string }{
+		{"{a: {b: 1, c: 2}, d: x}", "{a: {b: 1, c: 3}}", `[a.c is 3, and not 2 d is null, and not "x"]`},
+		{"{a: {b: 1}}", "{a: x}", `[a is "x", and not {"b":1}]`},
+		{"{a: [{v: 1}]}", "{a: [{v: 2}]}", `[a[0] is null, and not {"v":1}]`},
+		{"{a: [{name: k, v: 1}, {name: m}]}", "{a: [{name: m}]}", `[a[k] is null, and not {"name":"k","v":1}]`},
+		{"{a: [x, z]}", "{a: [z]}", `[a is ["z"], and not ["x","z"]]`},
+		{"{limits: {cpu: 1000m}}", `{limits: {cpu: "2"}}`, `[limits.cpu is "2", and not "1000m"]`},
+		{"{limits: {cpu: 1000m}}", `{limits: {cpu: "1"}}`, "[]"},
+		{"{kind: Secret, data: {seed: c2VlZA==}}", "{kind: Secret, data: {seed: b3RoZXI=}}", "[data.seed]"},
+	} {
+		want, is := object(t, tc.want), object(t, tc.is)
+		found := drift.Differences(want, is)
+		if got := fmt.Sprint(found); got != tc.differences {
+			t.Errorf("%s and %s: %s, want %s", tc.want, tc.is, got, tc.differences)
+		}
+		if drift.Drifted(want, is) != (len(found) > 0) {
+			t.Errorf("%s and %s: drifted, or with differences %v", tc.want, tc.is, found)
+		}
 	}
 }

@@ -46,6 +46,7 @@ type actor struct {
 	nats     *connection
 	recorder events.EventRecorder
 	fence    *fence.Fence
+	kept     drift.Kept
 }
 
 // do carries out one action.
@@ -59,9 +60,9 @@ func (a *actor) do(ctx context.Context, w *decide.World, todo decide.Action) err
 	case decide.Credentials:
 		return a.credentials(ctx, w, todo.Name)
 	case decide.Create:
-		return a.create(ctx, todo.Object.DeepCopy())
+		return a.noted(todo.Object, func(u *unstructured.Unstructured) error { return a.create(ctx, u) })
 	case decide.Apply:
-		return a.apply(ctx, todo.Object.DeepCopy(), todo.Observed)
+		return a.noted(todo.Object, func(u *unstructured.Unstructured) error { return a.apply(ctx, u, todo.Observed) })
 	case decide.Patch:
 		merge := map[string]any{"metadata": map[string]any{}}
 		for key, value := range todo.Merge {
@@ -96,6 +97,16 @@ func (a *actor) do(ctx context.Context, w *decide.World, todo decide.Action) err
 	default:
 		return fmt.Errorf("unknown action %s", todo)
 	}
+}
+
+// noted writes an object, and remembers what the API server has made of it.
+func (a *actor) noted(want *unstructured.Unstructured, write func(*unstructured.Unstructured) error) error {
+	is := want.DeepCopy()
+	if err := write(is); err != nil {
+		return err
+	}
+	a.kept.Note(want, is, time.Now())
+	return nil
 }
 
 // finalizer changes the finalizers of the Eventing that is served.
@@ -159,6 +170,7 @@ func (a *actor) apply(ctx context.Context, u, observed *unstructured.Unstructure
 	if a.client.Update(ctx, whole, client.FieldOwner(a.Names.Owner())) != nil {
 		return err // the first one names the field of ours
 	}
+	u.Object = whole.Object
 	return nil
 }
 

@@ -21,6 +21,7 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
@@ -34,12 +35,13 @@ type observer struct {
 	all   k8sutil.Source
 	needs *dependency.Observer
 	nats  *connection
+	kept  drift.Kept
 }
 
 // observe returns the world of the Eventing that is served. An error means that something could not
 // be read: then nothing is decided.
 func (ob *observer) observe(ctx context.Context, e *operatorv1alpha1.Eventing) (*decide.World, error) {
-	w := &decide.World{Now: time.Now(), NewEpoch: string(uuid.NewUUID()), Eventing: e, Ours: map[decide.Key]*unstructured.Unstructured{}}
+	w := &decide.World{Now: time.Now(), NewEpoch: string(uuid.NewUUID()), Eventing: e, Ours: map[decide.Key]*unstructured.Unstructured{}, Kept: ob.kept}
 	if err := ob.volumes(ctx, w); err != nil {
 		return nil, err
 	}

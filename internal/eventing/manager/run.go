@@ -55,6 +55,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/identity"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
@@ -256,10 +257,11 @@ func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInte
 	if err != nil {
 		return err
 	}
+	kept := drift.Kept{}
 	r := &reconciler{
 		Rules: d, client: mgr.GetClient(),
-		observer: &observer{Rules: d, reader: reader, all: lists.Source(eventingv1alpha2.GroupVersion.WithResource("subscriptions"), ""), needs: &dependency.Observer{Reader: reader, Discovery: api}, nats: nats},
-		actor:    &actor{Rules: d, client: mgr.GetClient(), reader: reader, nats: nats, recorder: mgr.GetEventRecorder(backend.Operator), fence: lock},
+		observer: &observer{Rules: d, reader: reader, all: lists.Source(eventingv1alpha2.GroupVersion.WithResource("subscriptions"), ""), needs: &dependency.Observer{Reader: reader, Discovery: api}, nats: nats, kept: kept},
+		actor:    &actor{Rules: d, client: mgr.GetClient(), reader: reader, nats: nats, recorder: mgr.GetEventRecorder(backend.Operator), fence: lock, kept: kept},
 	}
 	everything := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
 		var all stored.EventingList
