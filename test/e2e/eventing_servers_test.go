@@ -5,7 +5,10 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -138,6 +141,94 @@ func TestSoakThreeServers(t *testing.T) {
 	s.do(t, "", "-n", "shop", "delete", "subscriptions.eventing.kyma-project.io", "orders", "--timeout=30s")
 	s.withoutServer(t)
 	s.deleted(t, servers)
+}
+
+// TestSoakSilentPods: one pod after the other is not heard any more, as if its node had lost its
+// power: no connection is closed, and no packet comes or goes. These are the three NATS servers,
+// the controllers and the publishers. An event is sent each 10 ms. It stays so for a minute, which is
+// about how long Kubernetes leads requests to a node that is gone.
+func TestSoakSilentPods(t *testing.T) {
+	// Up to 8 s until a server is given up, two tries of 2 s to connect to it again, and up to 9 s
+	// until another one leads.
+	const longest = 20 * time.Second
+	s := startServers(t)
+	s.accepted(t, 500)
+	for n := range servers {
+		s.silent(t, fmt.Sprintf("eventing-nats-%d", n), "/nats-server")
+		s.awaitServers(t)
+		s.accepted(t, 500)
+	}
+	for _, program := range []string{"eventing-controller", "eventing-publisher-proxy"} {
+		list, err := s.client.CoreV1().Pods(eventingNamespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range list.Items {
+			pod := list.Items[i].Name
+			if !strings.HasPrefix(pod, program+"-") {
+				continue
+			}
+			s.silent(t, pod, "/"+program)
+			s.ready(t, 3*time.Minute)
+			s.accepted(t, 500)
+		}
+	}
+	s.nothingLost(t)
+	if gap := s.LongestGap(); gap > longest {
+		t.Errorf("no event was accepted for %s, at most %s", gap, longest)
+	}
+}
+
+// silent does not hear a pod for a minute.
+func (s *ofServers) silent(t *testing.T, pod, program string) {
+	t.Helper()
+	s.Step("silent: " + pod)
+	began := s.Report()
+	heard := silence(t, pod, program)
+	var rates []int
+	for range 6 {
+		before, at := s.Report().Accepted, time.Now()
+		s.accepted(t, 100)
+		select {
+		case <-time.After(10*time.Second - time.Since(at)):
+		case <-t.Context().Done():
+		}
+		rates = append(rates, int(float64(s.Report().Accepted-before)/time.Since(at).Seconds()))
+	}
+	heard()
+	ended := s.Report()
+	t.Logf("%s: %d accepted, %v a second, %d repeated; the longest time of all without an accepted one is %.1f s, the longest delay %.1f s",
+		pod, ended.Accepted-began.Accepted, rates, ended.Repeated-began.Repeated, s.LongestGap().Seconds(), ended.LongestDelay.Seconds())
+}
+
+// silence drops all packets from and to a pod, until heard is called.
+func silence(t *testing.T, pod, program string) (heard func()) {
+	t.Helper()
+	pid, err := processOf(pod, program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The network is that of the pod, and outlives a container.
+	network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := func(what string) {
+		for _, chain := range []string{"INPUT", "OUTPUT"} {
+			command := exec.Command("nsenter", "--net=/proc/self/fd/3", "iptables", "-w", what, chain, "-j", "DROP")
+			command.ExtraFiles = []*os.File{network}
+			if out, err := command.CombinedOutput(); err != nil {
+				t.Errorf("iptables %s %s: %v\n%s", what, chain, err, out)
+			}
+		}
+	}
+	rule("-I")
+	heard = sync.OnceFunc(func() {
+		rule("-D")
+		_ = network.Close()
+	})
+	t.Cleanup(heard)
+	return heard
 }
 
 // TestSoakDeletedSecrets: somebody deletes each Secret of three NATS servers, twice, while an event

@@ -7,6 +7,9 @@ http_port: 8222
 pid_file: /run/nats/nats.pid
 max_payload: {{ int64 .Values.maxPayload }}
 max_pending: {{ int64 .Values.maxPending }}
+# A client whose node is gone closes no connection. By default, events are sent to it for minutes.
+ping_interval: 5s
+ping_max: 2
 lame_duck_grace_period: 5s
 lame_duck_duration: 30s
 
