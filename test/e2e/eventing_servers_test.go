@@ -145,8 +145,8 @@ func TestSoakThreeServers(t *testing.T) {
 
 // TestSoakSilentPods: one pod after the other is not heard any more, as if its node had lost its
 // power: no connection is closed, and no packet comes or goes. These are the three NATS servers,
-// the controllers and the publishers. An event is sent each 10 ms. It stays so for a minute, which is
-// about how long Kubernetes leads requests to a node that is gone.
+// the controllers and the publishers. An event is sent each 10 ms. It stays so for a minute, which
+// is about how long Kubernetes leads requests to a node that is gone.
 func TestSoakSilentPods(t *testing.T) {
 	// Up to 8 s until a server is given up, two tries of 2 s to connect to it again, and up to 9 s
 	// until another one leads.

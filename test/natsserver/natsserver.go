@@ -62,7 +62,7 @@ func StartOn(t testing.TB, size int64, config string, tls map[string][]byte) *Se
 	return s
 }
 
-// StartOnDisk is StartOn with a volume that can fail: see FailDisk.
+// StartOnDisk is StartOn with a volume that can fail or hang: see FailDisk and HangDisk.
 func StartOnDisk(t testing.TB, size int64, config string, tls map[string][]byte) *Server {
 	t.Helper()
 	s := prepare(t, "nats-0", config, tls, func(s *Server) { s.format(size) })
@@ -73,6 +73,17 @@ func StartOnDisk(t testing.TB, size int64, config string, tls map[string][]byte)
 // StartCluster starts n servers with the configuration of a cluster, as the chart renders it, each
 // as StartOn does. They reach each other as localhost, which the certificate has to name.
 func StartCluster(t testing.TB, n int, size int64, config string, tls map[string][]byte) []*Server {
+	t.Helper()
+	return startCluster(t, n, config, tls, func(s *Server) { s.mount(size) })
+}
+
+// StartClusterOnDisks is StartCluster with volumes that can fail or hang, as StartOnDisk has one.
+func StartClusterOnDisks(t testing.TB, n int, size int64, config string, tls map[string][]byte) []*Server {
+	t.Helper()
+	return startCluster(t, n, config, tls, func(s *Server) { s.format(size) })
+}
+
+func startCluster(t testing.TB, n int, config string, tls map[string][]byte, volume func(*Server)) []*Server {
 	t.Helper()
 	ports, err := process.FreePorts(n)
 	if err != nil {
@@ -88,7 +99,7 @@ func StartCluster(t testing.TB, n int, size int64, config string, tls map[string
 	var all []*Server
 	for i := range n {
 		own := strings.Replace(config, "port: 6222", fmt.Sprintf("host: 127.0.0.1\n  port: %d", ports[i]), 1)
-		all = append(all, prepare(t, fmt.Sprintf("nats-%d", i), own, tls, func(s *Server) { s.mount(size) }))
+		all = append(all, prepare(t, fmt.Sprintf("nats-%d", i), own, tls, volume))
 	}
 	for _, s := range all {
 		s.Launch()
@@ -114,6 +125,9 @@ func prepare(t testing.TB, name, config string, tls map[string][]byte, volume fu
 	t.Cleanup(s.Kill)
 	return s
 }
+
+// Name is the server's, as NATS says it.
+func (s *Server) Name() string { return s.name }
 
 // Data is the directory of the events.
 func (s *Server) Data() string { return filepath.Join(s.dir, "data") }

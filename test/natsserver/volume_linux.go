@@ -7,11 +7,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
 
-// mount makes the data of the server a volume in memory.
 // mount makes the directory of the events a volume of a size; 0 leaves it as it is.
 func (s *Server) mount(size int64) {
 	s.t.Helper()
@@ -86,6 +86,22 @@ func (s *Server) FailDisk() {
 	if err := os.WriteFile(filepath.Join("/sys/fs/ext4", name, "trigger_fs_error"), []byte("by a test"), 0o600); err != nil {
 		s.t.Skipf("an error of a disk cannot be played: %v. Run the test as root, outside of a container", err)
 	}
+}
+
+// HangDisk has each write to the volume of a server wait that is on a disk, until goOn is called:
+// none fails, as with a volume of a provider that answers nothing.
+func (s *Server) HangDisk() (goOn func()) {
+	s.t.Helper()
+	if output, err := exec.Command("fsfreeze", "--freeze", s.Data()).CombinedOutput(); err != nil { //nolint:gosec // a test's own
+		s.t.Fatalf("fsfreeze: %v: %s", err, output)
+	}
+	goOn = sync.OnceFunc(func() {
+		if output, err := exec.Command("fsfreeze", "--unfreeze", s.Data()).CombinedOutput(); err != nil { //nolint:gosec // a test's own
+			s.t.Errorf("fsfreeze: %v: %s", err, output)
+		}
+	})
+	s.t.Cleanup(goOn)
+	return goOn
 }
 
 // RepairDisk checks the file system and mounts it again. The process must have ended.

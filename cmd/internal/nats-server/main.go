@@ -62,9 +62,15 @@ func main() {
 	// streams in memory would be one for them.
 	if options.JetStream && options.StoreDir != "" && options.JetStreamMaxStore != 0 {
 		size := uint64(max(0, options.JetStreamMaxStore)) / 9 * 10 // the chart allows nine tenths
-		v := &volume{dir: options.StoreDir, size: size, stat: syscall.Statfs, write: create}
+		v := &volume{dir: options.StoreDir, size: size, stat: syscall.Statfs, write: create, limit: hangLimit}
+		if options.SyncAlways {
+			v.write = createSynced
+		}
 		go func() {
 			fmt.Fprintln(os.Stderr, v.watch(s, options.Accounts, options.Cluster.Port != 0))
+			if errors.Is(v.failed, errHangs) {
+				os.Exit(1) // nothing is answered from here on; to shut down needs the volume
+			}
 			time.AfterFunc(endWithin, func() { os.Exit(1) })
 			s.Shutdown()
 		}()

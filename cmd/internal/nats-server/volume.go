@@ -22,6 +22,9 @@ const (
 	// writeEvery is how often a file is created: a file system that has become read-only, or has no
 	// inodes left, says so only then.
 	writeEvery = 500 * time.Millisecond
+	// hangLimit is how long a write may take. A volume of a provider may answer nothing for
+	// minutes, and fail no write. Publishers wait for 5 seconds then.
+	hangLimit = 10 * time.Second
 	// disabledFor is for how long JetStream may be disabled on a good volume: a server that ends
 	// disables it, too.
 	disabledFor = 2 * time.Second
@@ -43,36 +46,60 @@ type volume struct {
 	size   uint64
 	stat   func(dir string, to *syscall.Statfs_t) error
 	write  func(dir string) error
+	limit  time.Duration
 	closed bool
-	// failed is why the last file could not be created, and recovered that one can be created
-	// again.
-	failed    error
-	recovered bool
+	// writing is the result of the write that is under way; nil if none is.
+	writing <-chan error
+	// failed is why the last file could not be created, broken that one could not since the
+	// process started, and recovered that one can be created again.
+	failed            error
+	broken, recovered bool
 	// disabled is since when JetStream is.
 	disabled time.Time
 }
 
+// errHangs says that a write has neither ended nor failed within the limit.
+var errHangs = fmt.Errorf("a write takes longer than %s", hangLimit)
+
 // create creates a file in a directory, and removes it.
-func create(dir string) error {
-	file := filepath.Join(dir, name+".write")
-	if err := os.WriteFile(file, []byte(name), 0o600); err != nil {
-		_ = os.Remove(file)
+func create(dir string) error { return createWith(dir, func(*os.File) error { return nil }) }
+
+// createSynced is create for a server that acknowledges an event when it is on the disk. Without
+// it, files can be created for long on a disk that does not answer.
+func createSynced(dir string) error { return createWith(dir, (*os.File).Sync) }
+
+func createWith(dir string, sync func(*os.File) error) error {
+	f, err := os.OpenFile(filepath.Join(dir, name+".write"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
 		return err
 	}
-	return os.Remove(file)
+	_, err = f.WriteString(name)
+	return errors.Join(err, sync(f), f.Close(), os.Remove(f.Name()))
 }
 
-// try finds out whether the volume can be written.
+// try finds out whether the volume can be written. A write that hangs is waited for again the next
+// time. What has only hung has failed nothing: JetStream goes on when it does.
 func (v *volume) try() {
-	err := v.write(v.dir)
-	v.recovered = v.recovered || v.failed != nil && err == nil
-	v.failed = err
+	if v.writing == nil {
+		writing := make(chan error, 1)
+		go func() { writing <- v.write(v.dir) }()
+		v.writing = writing
+	}
+	select {
+	case v.failed = <-v.writing:
+		v.writing = nil
+		v.recovered = v.recovered || v.broken && v.failed == nil
+		v.broken = v.broken || v.failed != nil
+	case <-time.After(v.limit):
+		v.failed = errHangs
+	}
 }
 
 // ends says why the process has to end, so that it is started again; "" if it goes on. A stream
 // whose write has failed once takes no events for as long as the process runs, and JetStream that
 // the server has disabled stays so. Of several servers, one that cannot write ends at once, so that
-// another one leads: it starts again when it can write.
+// another one leads: it starts again when it can write. One whose writes hang would lead on, and
+// nobody could publish.
 func (v *volume) ends(now time.Time, enabled, several bool) string {
 	if enabled || v.failed != nil || v.closed {
 		v.disabled = time.Time{}

@@ -80,6 +80,7 @@ func TestAVolumeThatFails(t *testing.T) {
 	} {
 		var next error
 		v := &volume{
+			limit: time.Minute,
 			write: func(string) error { return next },
 			stat: func(_ string, to *syscall.Statfs_t) error {
 				to.Bsize, to.Blocks, to.Bfree, to.Bavail = 4096, 1000, 500, 500
@@ -96,6 +97,44 @@ func TestAVolumeThatFails(t *testing.T) {
 			t.Errorf("%s: %d bytes may be stored, %d %% full, %v, ends: %q", tc.reason, limits.MaxStore, limits.MemoryMaxStreamBytes, err, ends)
 		}
 	}
+}
+
+// TestAVolumeThatHangs: a write neither ends nor fails. One of several servers ends; one alone
+// refuses events until the write ends, and goes on without a restart.
+func TestAVolumeThatHangs(t *testing.T) {
+	t.Parallel()
+	var result chan error
+	v := &volume{
+		limit: 10 * time.Millisecond,
+		write: func(string) error { return <-result },
+		stat: func(_ string, to *syscall.Statfs_t) error {
+			to.Bsize, to.Blocks, to.Bfree, to.Bavail = 4096, 1000, 500, 500
+			return nil
+		},
+	}
+	says := func(ends string, refuses bool) {
+		t.Helper()
+		limits, err := v.look()
+		if err != nil || refuses != (limits.MaxStore == 0) || refuses != (limits.MemoryMaxStreamBytes == notWritable) {
+			t.Errorf("%d bytes may be stored, %d %% full, %v", limits.MaxStore, limits.MemoryMaxStreamBytes, err)
+		}
+		if alone, ofThree := v.ends(time.Now(), true, false), v.ends(time.Now(), true, true); alone != "" || ofThree != ends {
+			t.Errorf("alone it ends: %q, and of three: %q", alone, ofThree)
+		}
+	}
+	hangs := "The volume at  cannot be written: a write takes longer than 10s. The server ends, so that another one takes over."
+	result = make(chan error)
+	for range 2 { // the second time, the same write is waited for
+		v.try()
+		says(hangs, true)
+	}
+	result <- nil
+	v.limit = time.Minute
+	v.try()
+	says("", false)
+	close(result)
+	v.try()
+	says("", false)
 }
 
 // TestJetStreamThatWasDisabled: the server disables JetStream after some errors, and never enables
@@ -129,7 +168,9 @@ func TestJetStreamThatWasDisabled(t *testing.T) {
 		t.Errorf("without JetStream: ready %d, live %d", ready, live)
 	}
 	ends := make(chan string, 1)
-	go func() { ends <- (&volume{dir: dir, stat: syscall.Statfs, write: create}).watch(s, nil, false) }()
+	go func() {
+		ends <- (&volume{dir: dir, stat: syscall.Statfs, write: create, limit: hangLimit}).watch(s, nil, false)
+	}()
 	select {
 	case why := <-ends:
 		if !strings.HasPrefix(why, "JetStream is disabled") {

@@ -3,6 +3,7 @@
 package eventing_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,7 +11,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +24,9 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
+	"github.com/kyma-project/eventmesh-migration/test/natsserver"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
 // TestSoakDisk measures how much disk a stream takes, with all that its consumers write: random
@@ -145,4 +152,136 @@ func used(t *testing.T, dir string) (stream, raft int64) {
 		t.Fatal(err)
 	}
 	return stream, raft
+}
+
+// TestSoakHangingDisk: the disk of one of three servers after the other answers nothing for 40
+// seconds, beginning with the one that leads. No write fails. Meanwhile clients of each server
+// publish, and a consumer takes the events. The others go on, and no accepted event is lost.
+func TestSoakHangingDisk(t *testing.T) {
+	// 10 s until the server ends, 8 until its clients give it up, and up to 9 until another one
+	// leads, in part at the same time.
+	const longest, hangs = 30 * time.Second, 40 * time.Second
+	p := startPlane(t, 3, "always", func(config string, tls map[string][]byte) []*natsserver.Server {
+		return natsserver.StartClusterOnDisks(t, 3, 256<<20, config, tls)
+	})
+	manager := js(t, p.as(t, "manager"))
+	config := small()
+	config.NATSStreamMaxSize, config.NATSMaxMsgsPerTopic, config.NATSStreamReplicas = resource.MustParse("64Mi"), 10_000, 3
+	p.createStream(t, manager, stream.Config(config, "e1", true))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	all := &throughHangs{accepted: map[string]bool{}, arrived: map[string]int{}}
+	all.take(t, js(t, p.as(t, "controller")))
+	var clients sync.WaitGroup
+	for i, s := range p.servers {
+		clients.Go(func() { all.publish(ctx, t, p, s, strconv.Itoa(i)) })
+	}
+	for range 3 {
+		time.Sleep(5 * time.Second)
+		s, err := manager.Stream(ctx, backend.Stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leader := s.CachedInfo().Cluster.Leader
+		server := p.servers[slices.IndexFunc(p.servers, func(s *natsserver.Server) bool { return s.Name() == leader })]
+		goOn := server.HangDisk()
+		time.Sleep(hangs)
+		goOn()
+		select {
+		case <-server.Exited():
+			server.Launch() // as Kubernetes does it
+		case <-time.After(5 * time.Second):
+			t.Errorf("%s did not end", leader)
+		}
+		t.Logf("%s, which led, hung for %s: %s", leader, hangs, all)
+	}
+	cancel()
+	clients.Wait()
+	poll.Until(t, time.Minute, "all accepted events have arrived", func(context.Context) error {
+		if lost := all.lost(); len(lost) > 0 {
+			return fmt.Errorf("%d have not: %v", len(lost), lost[:min(len(lost), 10)])
+		}
+		return nil
+	})
+	t.Log(all)
+	if len(all.accepted) < 1000 {
+		t.Errorf("only %d events were accepted", len(all.accepted))
+	}
+	if all.longest > longest {
+		t.Errorf("a client had no accepted event for %s", all.longest)
+	}
+}
+
+// throughHangs are events that clients of several servers have published.
+type throughHangs struct {
+	mu       sync.Mutex
+	accepted map[string]bool
+	arrived  map[string]int
+	longest  time.Duration
+}
+
+func (p *throughHangs) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return fmt.Sprintf("%d accepted, %d arrived; the longest time of a client without an accepted one is %.1f s", len(p.accepted), len(p.arrived), p.longest.Seconds())
+}
+
+func (p *throughHangs) lost() (ids []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id := range p.accepted {
+		if p.arrived[id] == 0 {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// publish publishes an event each 50 ms through one server. It does not wait for the last one.
+func (p *throughHangs) publish(ctx context.Context, t *testing.T, of *plane, s *natsserver.Server, name string) {
+	c, err := natsutil.Connect(strings.Replace(s.URL, "127.0.0.1", "localhost", 1), natsutil.Account{Name: "publisher", Seed: of.seeds["publisher"], CA: of.ca.Certificate, Inbox: "_INBOX.publisher"})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	publisher, err := jetstream.New(c)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	last := time.Now()
+	for n := 0; ctx.Err() == nil; n++ {
+		id := fmt.Sprintf("%s-%d", name, n)
+		one, end := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		_, err := publisher.PublishMsg(one, event("hanging.v1", id, id), jetstream.WithRetryAttempts(0))
+		end()
+		if err == nil {
+			p.mu.Lock()
+			p.accepted[id] = true
+			p.longest = max(p.longest, time.Since(last))
+			p.mu.Unlock()
+			last = time.Now()
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// take takes all events, until the test ends.
+func (p *throughHangs) take(t *testing.T, controller jetstream.JetStream) {
+	t.Helper()
+	c, err := controller.CreateConsumer(t.Context(), backend.Stream, stream.Consumer("shop", "hanging", []string{backend.Filter("commerce", "hanging.v1")}, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	taking, err := c.Consume(func(m jetstream.Msg) {
+		p.mu.Lock()
+		p.arrived[string(m.Data())]++
+		p.mu.Unlock()
+		_ = m.Ack()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(taking.Stop)
 }
