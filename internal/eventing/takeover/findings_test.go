@@ -69,7 +69,7 @@ func TestFindings(t *testing.T) {
 			_ = unstructured.SetNestedField(s.eventing.Object, "EventMesh", "spec", "backend", "type")
 		}},
 		{"module-is-managed", "Kyma kyma-system/default", migration.Error, func(s *snapshot) {
-			s.modules = []module{{namespace: "kyma-system", kyma: "default", name: "eventing", listed: true, managed: true}}
+			s.modules = []module{{kyma: kyma{namespace: "kyma-system", name: "default"}, name: "eventing", listed: true, managed: true}}
 		}},
 		{"no-nats-kind", "CustomResourceDefinition nats.operator.kyma-project.io", migration.Error, func(s *snapshot) { s.natsIsServed = false }},
 		{"no-nats", "NATS kyma-system/eventing-nats", migration.Error, func(s *snapshot) { s.nats = nil }},

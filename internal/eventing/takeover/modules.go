@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -24,6 +25,15 @@ const (
 	unmanagedAnnotation = "operator.kyma-project.io/is-unmanaged"
 	// unmanaged is the state of a module that lifecycle-manager has let go of.
 	unmanaged = "Unmanaged"
+	// deleting is the state of a Kyma that lifecycle-manager deletes with all modules.
+	deleting = "Deleting"
+
+	// unservedAnnotation on a Kyma is the word of an administrator that no lifecycle-manager serves
+	// it any more. Its value is the time of the last operation: a newer operation makes it void.
+	unservedAnnotation = "take-over.eventing.kyma-project.io/unserved-since"
+	// silence is how old the last operation has to be for that. lifecycle-manager writes it every
+	// five minutes.
+	silence = time.Hour
 
 	kindKyma     = "kymas.operator.kyma-project.io"
 	kindManifest = "manifests.operator.kyma-project.io"
@@ -36,14 +46,25 @@ var theirDefinitions = []string{
 	eventings.GroupVersionResource.GroupResource().String(),
 }
 
+// kyma is what lists modules.
+type kyma struct {
+	namespace, name string
+	state           string
+	written         string // when lifecycle-manager wrote its status last
+	unserved        string // unservedAnnotation
+	deleted         bool
+	old             bool // its definition has no field managed
+}
+
 // module is one that a Kyma names in its spec or its status.
 type module struct {
-	namespace, kyma, name string
-	listed                bool   // in spec.modules
-	index                 int    // there
-	empty                 bool   // there is no spec.modules
-	managed               bool   // by spec.modules
-	state                 string // in status.modules, "" if it is not there
+	kyma    kyma
+	name    string
+	listed  bool   // in spec.modules
+	index   int    // there
+	empty   bool   // there is no spec.modules
+	managed bool   // by spec.modules
+	state   string // in status.modules, "" if it is not there
 }
 
 // manifest is what lifecycle-manager installs a module by, where it runs in this cluster.
@@ -75,8 +96,13 @@ func (s *ownership) readModules(ctx context.Context, c reader) error {
 	if err != nil || !served {
 		return err
 	}
+	crd, err := c.Get(ctx, migration.Ref{Resource: definitions, Name: kindKyma})
+	if err != nil {
+		return err
+	}
+	old := crd != nil && !hasManaged(crd)
 	return c.Each(ctx, r, "", migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
-		for _, m := range modulesOf(obj) {
+		for _, m := range modulesOf(obj, old) {
 			known := m.name == eventingModule || m.name == natsModule || slices.ContainsFunc(s.manifests, func(is manifest) bool { return is.module == m.name })
 			if known && !slices.Contains(s.modules, m) { // a page may be read again
 				s.modules = append(s.modules, m)
@@ -105,23 +131,48 @@ func (s *snapshot) readDefinitions(ctx context.Context, c reader) error {
 	return nil
 }
 
-// modulesOf are the modules that a Kyma names.
-func modulesOf(kyma *unstructured.Unstructured) (all []module) {
-	listed, set, _ := unstructured.NestedSlice(kyma.Object, "spec", "modules")
-	for i, m := range listed {
-		of, _ := m.(map[string]any)
-		name, _, _ := unstructured.NestedString(of, "name")
-		managed, said, _ := unstructured.NestedBool(of, "managed")
-		all = append(all, module{namespace: kyma.GetNamespace(), kyma: kyma.GetName(), name: name, listed: true, index: i, managed: managed || !said})
+// hasManaged tells whether the API server stores what somebody says about the management of a
+// module.
+func hasManaged(crd *unstructured.Unstructured) bool {
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	return slices.ContainsFunc(versions, func(v any) bool {
+		version, _ := v.(map[string]any)
+		_, has, _ := unstructured.NestedMap(version, "schema", "openAPIV3Schema", "properties", "spec", "properties", "modules", "items", "properties", "managed")
+		return has
+	})
+}
+
+// kymaOf reads one. Without an operation, nobody has written it since it was created.
+func kymaOf(obj *unstructured.Unstructured, old bool) kyma {
+	state, _, _ := unstructured.NestedString(obj.Object, "status", "state")
+	written, _, _ := unstructured.NestedString(obj.Object, "status", "lastOperation", "lastUpdateTime")
+	if written == "" {
+		written = obj.GetCreationTimestamp().UTC().Format(time.RFC3339)
 	}
-	states, _, _ := unstructured.NestedSlice(kyma.Object, "status", "modules")
+	return kyma{
+		namespace: obj.GetNamespace(), name: obj.GetName(), state: state, written: written, old: old,
+		unserved: obj.GetAnnotations()[unservedAnnotation], deleted: obj.GetDeletionTimestamp() != nil,
+	}
+}
+
+// modulesOf are the modules that a Kyma names.
+func modulesOf(obj *unstructured.Unstructured, old bool) (all []module) {
+	of := kymaOf(obj, old)
+	listed, set, _ := unstructured.NestedSlice(obj.Object, "spec", "modules")
+	for i, m := range listed {
+		entry, _ := m.(map[string]any)
+		name, _, _ := unstructured.NestedString(entry, "name")
+		managed, said, _ := unstructured.NestedBool(entry, "managed")
+		all = append(all, module{kyma: of, name: name, listed: true, index: i, managed: managed || !said})
+	}
+	states, _, _ := unstructured.NestedSlice(obj.Object, "status", "modules")
 	for _, m := range states {
-		of, _ := m.(map[string]any)
-		name, _, _ := unstructured.NestedString(of, "name")
-		state, _, _ := unstructured.NestedString(of, "state")
+		entry, _ := m.(map[string]any)
+		name, _, _ := unstructured.NestedString(entry, "name")
+		state, _, _ := unstructured.NestedString(entry, "state")
 		i := slices.IndexFunc(all, func(is module) bool { return is.name == name })
 		if i < 0 {
-			all = append(all, module{namespace: kyma.GetNamespace(), kyma: kyma.GetName(), name: name, empty: !set})
+			all = append(all, module{kyma: of, name: name, empty: !set})
 			i = len(all) - 1
 		}
 		all[i].state = state
@@ -168,14 +219,21 @@ func owners(s *snapshot, o options, add adder) {
 		add(severity, id, object, problem, note, command)
 	}
 	for _, m := range s.modules {
-		object := "Kyma " + m.namespace + "/" + m.kyma
+		object := "Kyma " + m.kyma.namespace + "/" + m.kyma.name
 		switch {
-		case m.listed && m.managed:
+		case m.kyma.state == deleting && m.state != unmanaged:
+			say(m.name, "module-is-removed", object, fmt.Sprintf("lifecycle-manager deletes the Kyma, and with it the module %s and its definitions. It no longer reads spec.modules", m.name),
+				"If a lifecycle-manager serves the Kyma, annotate its Manifests where it runs: "+unmanagedAnnotation+"=true. Otherwise change the state. A lifecycle-manager that serves the Kyma restores it within seconds.",
+				m.kyma.kubectl("patch", "--subresource=status", "--type=merge", `-p={"status":{"state":"Warning"}}`))
+		case m.listed && m.managed && !m.kyma.old:
 			say(m.name, "module-is-managed", object, fmt.Sprintf("lifecycle-manager manages the module %s: it undoes what a step changes, and a removal of the module deletes its definitions", m.name),
 				"Let lifecycle-manager leave it as it is.", m.leave())
+		case m.listed && m.state != unmanaged && m.kyma.isUnserved():
+			add(migration.Warning, "module-is-unserved", object, fmt.Sprintf("no lifecycle-manager has let go of the module %s. An administrator says that none serves the Kyma, and none has written it since %s", m.name, m.kyma.written),
+				"Leave the Kyma and its modules as they are, for a lifecycle-manager that comes back. If a lifecycle-manager serves it after all, withdraw this:", m.kyma.kubectl("annotate", unservedAnnotation+"-"))
 		case m.listed && m.state != unmanaged:
-			say(m.name, "module-is-managed", object, fmt.Sprintf("lifecycle-manager has not yet let go of the module %s: its state is %q. Until then, a removal of the module deletes its definitions", m.name, m.state),
-				"Wait. If that does not end, status.modules says why.", m.wait())
+			problem, note, command := m.unanswered()
+			say(m.name, "module-is-managed", object, problem, note, command)
 		case !m.listed && m.state != unmanaged:
 			say(m.name, "module-is-removed", object, fmt.Sprintf("lifecycle-manager removes the module %s: it deletes its default object, and then its definitions with all objects of their kinds", m.name),
 				"Add it again, without management: lifecycle-manager then leaves what is left.", m.leave())
@@ -218,6 +276,45 @@ func (s *ownership) marks(told map[string]bool, add adder) {
 	}
 }
 
+// unanswered says what is missing of a module of which nobody lets go.
+func (m module) unanswered() (problem, note, command string) {
+	problem = fmt.Sprintf("lifecycle-manager has not yet let go of the module %s: its state is %q. Until then, a removal of the module deletes its definitions", m.name, m.state)
+	note, command = "Wait. If that does not end, status.modules says why.", m.wait()
+	if m.kyma.old {
+		problem = fmt.Sprintf("lifecycle-manager manages the module %s, and a removal deletes its definitions. It is older than 1.1.4 and cannot let go: its definition of Kyma has no field managed", m.name)
+		note, command = "Update lifecycle-manager, which updates the definition.", migration.CommandLine("kubectl", "explain", kindKyma+".spec.modules")
+	}
+	switch {
+	case !m.kyma.silent() && m.kyma.unserved != "":
+		problem += ". It has written the Kyma at " + m.kyma.written + ", although an annotation says that none serves it"
+	case !m.kyma.silent():
+	case m.kyma.deleted:
+		problem += ". The Kyma is being deleted, and its finalizers stay"
+		note, command = "If no lifecycle-manager serves the Kyma any more, in any cluster, remove its finalizers:", m.kyma.kubectl("patch", "--type=merge", `-p={"metadata":{"finalizers":null}}`)
+	default:
+		problem += ". It has written the Kyma last at " + m.kyma.written
+		note = "A lifecycle-manager that serves a Kyma writes it every five minutes. If none serves this Kyma any more, in any cluster, say so:"
+		command = m.kyma.kubectl("annotate", "--overwrite", unservedAnnotation+"="+m.kyma.written)
+	}
+	return problem, note, command
+}
+
+// silent tells whether no lifecycle-manager has written a Kyma for long.
+func (k kyma) silent() bool {
+	at, err := time.Parse(time.RFC3339, k.written)
+	return err == nil && time.Since(at) >= silence
+}
+
+// isUnserved tells whether an administrator says that no lifecycle-manager serves a Kyma, and none
+// has shown itself since. The silence of a Kyma that is being deleted says nothing: its status is
+// not written any more.
+func (k kyma) isUnserved() bool { return k.unserved == k.written && k.silent() && !k.deleted }
+
+// kubectl is a command about a Kyma.
+func (k kyma) kubectl(verb string, words ...string) string {
+	return migration.Kubectl(k.namespace, append([]string{verb, kindKyma, k.name}, words...)...)
+}
+
 // leave is the command that makes lifecycle-manager leave a module as it is.
 func (m module) leave() string {
 	type operation struct {
@@ -240,10 +337,10 @@ func (m module) leave() string {
 	if err != nil {
 		panic(err) // it is made of texts
 	}
-	return migration.Kubectl(m.namespace, "patch", kindKyma, m.kyma, "--type=json", "-p="+string(raw))
+	return m.kyma.kubectl("patch", "--type=json", "-p="+string(raw))
 }
 
 // wait is the command that waits until lifecycle-manager has let go of a module.
 func (m module) wait() string {
-	return migration.Kubectl(m.namespace, "wait", kindKyma, m.kyma, fmt.Sprintf(`--for=jsonpath={.status.modules[?(@.name==%q)].state}=%s`, m.name, unmanaged), "--timeout=10m")
+	return m.kyma.kubectl("wait", fmt.Sprintf(`--for=jsonpath={.status.modules[?(@.name==%q)].state}=%s`, m.name, unmanaged), "--timeout=10m")
 }

@@ -295,6 +295,65 @@ func TestLifecycleManager(t *testing.T) {
 	})
 }
 
+// TestNobodyServesTheKyma follows the document in a cluster whose lifecycle-manager is gone. A
+// lifecycle-manager that is there after all is found by what it writes.
+func TestNobodyServesTheKyma(t *testing.T) {
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		t.Skip("the commands of the document need kubectl")
+	}
+	s := newClients(t)
+	t.Cleanup(s.clean)
+	l := s.lifecycle(map[string]kymaeventing.Module{
+		"eventing": {Objects: s.theirDefinitions(), Default: object(t, `{apiVersion: operator.kyma-project.io/v1alpha1, kind: Eventing, metadata: {name: eventing, namespace: kyma-system}, spec: `+kymaSpec+`}`)},
+		"nats":     {Objects: []*unstructured.Unstructured{object(t, kymaeventing.NATSDefinition)}, Default: object(t, kymaeventing.NATS)},
+	})
+	s.await(time.Minute, "lifecycle-manager has installed the module", func(ctx context.Context) error {
+		s.check(l.Turn(ctx))
+		_, err := s.client.Resource(eventings).Namespace(namespace).Get(ctx, "eventing", metav1.GetOptions{})
+		return err
+	})
+	const kyma, warned = "Kyma kyma-system/default", "warning module-is-unserved Kyma kyma-system/default"
+	s.document("Let lifecycle-manager go", "for module in eventing nats", "for module in")    // it would wait in vain
+	stuck := []string{"error module-is-managed " + kyma, "warning module-is-managed " + kyma} // there is no NATS
+	s.document("If no lifecycle-manager serves the Kyma")
+	s.found("said while it was written", stuck...)
+
+	s.writtenAt(time.Now().Add(-2 * time.Hour))
+	s.found("it was written since that was said", stuck...)
+	s.document("If no lifecycle-manager serves the Kyma")
+	left := s.found("Manifests are left behind", warned, warned, "error module-is-managed Manifest kcp-system/eventing", "warning module-is-managed Manifest kcp-system/nats")
+	for _, f := range left[2:] {
+		s.shell(f.Command)
+	}
+	s.found("nothing is in the way", warned, warned)
+	s.relabel()
+	s.found("somebody applies a definition", warned, warned, "error definition-is-managed CustomResourceDefinition "+subsCRD)
+	s.document("If no lifecycle-manager serves the Kyma")
+
+	// One that cannot let go: it has no template of the modules.
+	other, err := kymaeventing.NewLifecycle(cluster.Config(), nil)
+	s.check(err)
+	s.check(other.Turn(t.Context()))
+	s.found("a lifecycle-manager serves it", stuck...)
+	s.check(l.Turn(t.Context()))
+	s.found("a lifecycle-manager that comes back lets go")
+}
+
+// writtenAt plays that lifecycle-manager has written the Kyma at a time, and not since.
+func (s *site) writtenAt(at time.Time) {
+	s.t.Helper()
+	patch := fmt.Sprintf(`{"status":{"lastOperation":{"lastUpdateTime":%q}}}`, at.UTC().Format(time.RFC3339))
+	_, err := s.client.Resource(kymas).Namespace(namespace).Patch(s.t.Context(), "default", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	s.check(err)
+}
+
+// relabel does what lifecycle-manager does to the definition of Subscriptions.
+func (s *site) relabel() {
+	s.t.Helper()
+	_, err := s.client.Resource(definitions).Patch(s.t.Context(), subsCRD, types.MergePatchType, []byte(`{"metadata":{"labels":{"`+managedLabel+`":"kyma"}}}`), metav1.PatchOptions{})
+	s.check(err)
+}
+
 // TestLifecycleManagerLetsGo follows the document from modules that lifecycle-manager has installed
 // until they are removed, under load. Meanwhile a module is managed again, and once it is removed
 // while it is.

@@ -204,10 +204,10 @@ func (l *Lifecycle) kyma(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(l.status)) {
 		all = append(all, map[string]any{"name": name, "state": l.status[name].state})
 	}
-	if was, _, _ := unstructured.NestedSlice(kyma.Object, "status", "modules"); same(map[string]any{"is": was}, map[string]any{"is": all}) {
-		return nil
+	kyma.Object["status"] = map[string]any{
+		"modules":       all,
+		"lastOperation": map[string]any{"operation": "turn", "lastUpdateTime": time.Now().UTC().Format(time.RFC3339)},
 	}
-	kyma.Object["status"] = map[string]any{"modules": all}
 	_, err = of.UpdateStatus(ctx, kyma, metav1.UpdateOptions{})
 	return ignoreRace(err)
 }
