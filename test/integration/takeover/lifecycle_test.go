@@ -329,8 +329,12 @@ func TestNobodyServesTheKyma(t *testing.T) {
 	s.relabel()
 	s.found("somebody applies a definition", warned, warned, "error definition-is-managed CustomResourceDefinition "+subsCRD)
 	s.document("If no lifecycle-manager serves the Kyma")
+	s.status(`{"state":"Deleting"}`)
+	ending := s.found("lifecycle-manager was deleting it", "error module-is-removed "+kyma, "warning module-is-removed "+kyma)
+	s.shell(ending[0].Command)
+	s.found("nobody deletes it", warned, warned)
 
-	// One that cannot let go: it has no template of the modules.
+	// A lifecycle-manager that cannot let go: it has no template of the modules.
 	other, err := kymaeventing.NewLifecycle(cluster.Config(), nil)
 	s.check(err)
 	s.check(other.Turn(t.Context()))
@@ -342,8 +346,13 @@ func TestNobodyServesTheKyma(t *testing.T) {
 // writtenAt plays that lifecycle-manager has written the Kyma at a time, and not since.
 func (s *site) writtenAt(at time.Time) {
 	s.t.Helper()
-	patch := fmt.Sprintf(`{"status":{"lastOperation":{"lastUpdateTime":%q}}}`, at.UTC().Format(time.RFC3339))
-	_, err := s.client.Resource(kymas).Namespace(namespace).Patch(s.t.Context(), "default", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	s.status(fmt.Sprintf(`{"lastOperation":{"lastUpdateTime":%q}}`, at.UTC().Format(time.RFC3339)))
+}
+
+// status changes that of the Kyma.
+func (s *site) status(patch string) {
+	s.t.Helper()
+	_, err := s.client.Resource(kymas).Namespace(namespace).Patch(s.t.Context(), "default", types.MergePatchType, []byte(`{"status":`+patch+`}`), metav1.PatchOptions{}, "status")
 	s.check(err)
 }
 
