@@ -37,7 +37,7 @@ func isDown(ref migration.Ref) migration.Condition {
 			n := podsByDeployment(v.List(replicaSets.GroupKind(), ref.Namespace), v.List(pods.GroupKind(), ref.Namespace))[ref.Name]
 			switch {
 			case d != nil && replicasOf(d) > 0:
-				return migration.Status{Message: "it still has " + migration.Count(int(replicasOf(d)), "replica"), Note: "If that stays so, something scales it up again: a GitOps tool, or lifecycle-manager."}
+				return migration.Status{Message: "it still has " + migration.Count(int(replicasOf(d)), "replica"), Note: "If that stays so, something scales it up again: a GitOps tool, lifecycle-manager, or a policy of the API server."}
 			case d != nil && !seen(d):
 				return migration.Status{Message: "its controller has not seen the change yet"}
 			case n > 0:

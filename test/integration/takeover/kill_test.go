@@ -10,7 +10,11 @@ import (
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/takeover"
@@ -127,8 +131,60 @@ func (s *site) way(to takeover.Direction, stride int64) (kills int) {
 	return 0
 }
 
+// admission has the API server add to what is written, as webhooks and policies do: each write gets
+// a label and an annotation that is never twice the same, pods get a label and more time to end,
+// and Services another way of their packets.
+func (s *site) admission() {
+	s.t.Helper()
+	s.adds("metadata", `Object{metadata: Object.metadata{labels: {"audit.example/seen": "true"}, annotations: {"audit.example/after": oldObject == null ? "nothing" : oldObject.metadata.resourceVersion}}}`,
+		"apps/deployments", "/services", "networking.k8s.io/networkpolicies", "operator.kyma-project.io/eventings")
+	s.adds("pods", `Object{spec: Object.spec{template: Object.spec.template{metadata: Object.spec.template.metadata{labels: {"audit.example/pod": "true"}}, spec: Object.spec.template.spec{terminationGracePeriodSeconds: 70}}}}`, "apps/deployments")
+	s.adds("services", `Object{spec: Object.spec{trafficDistribution: "PreferClose"}}`, "/services")
+}
+
+// adds has the API server add something to each object of some resources that is written in the
+// namespace, soon.
+func (s *site) adds(name, what string, resources ...string) {
+	s.t.Helper()
+	policies := s.core.AdmissionregistrationV1()
+	policy := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "adds-" + name}, Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+		MatchConstraints:   &admissionregistrationv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}}},
+		ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+		Mutations:          []admissionregistrationv1.Mutation{{PatchType: admissionregistrationv1.PatchTypeApplyConfiguration, ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: what}}},
+	}}
+	for _, r := range resources {
+		group, plural, _ := strings.Cut(r, "/")
+		policy.Spec.MatchConstraints.ResourceRules = append(policy.Spec.MatchConstraints.ResourceRules, admissionregistrationv1.NamedRuleWithOperations{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{plural}},
+		}})
+	}
+	s.t.Cleanup(func() {
+		ctx := context.WithoutCancel(s.t.Context())
+		_ = policies.MutatingAdmissionPolicyBindings().Delete(ctx, policy.Name, metav1.DeleteOptions{})
+		_ = policies.MutatingAdmissionPolicies().Delete(ctx, policy.Name, metav1.DeleteOptions{})
+	})
+	_, err := policies.MutatingAdmissionPolicies().Create(s.t.Context(), policy, metav1.CreateOptions{})
+	s.check(err)
+	_, err = policies.MutatingAdmissionPolicyBindings().Create(s.t.Context(), &admissionregistrationv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: policy.Name}, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: policy.Name},
+	}, metav1.CreateOptions{})
+	s.check(err)
+}
+
+// added fails unless the API server has added all of it.
+func (s *site) added() {
+	s.t.Helper()
+	operator, service := s.get(deployments, "eventing-manager"), s.get(schema.GroupVersionResource{Version: "v1", Resource: "services"}, publisher)
+	pod, _, _ := unstructured.NestedString(operator.Object, "spec", "template", "metadata", "labels", "audit.example/pod")
+	how, _, _ := unstructured.NestedString(service.Object, "spec", "trafficDistribution")
+	if seen := service.GetLabels()["audit.example/seen"]; pod == "" || how == "" || seen == "" {
+		s.t.Errorf("the API server adds %q, %q and %q", pod, how, seen)
+	}
+}
+
 // TestKilled goes there and back under load, and each process is killed: at each write with make
-// test-slow, at some of them otherwise.
+// test-slow, at some of them otherwise. Nor does it matter what the API server adds to a write.
 func TestKilled(t *testing.T) {
 	const n = 2
 	stride := int64(20)
@@ -136,6 +192,7 @@ func TestKilled(t *testing.T) {
 		stride = 1
 	}
 	s := newSite(t, n)
+	s.admission()
 	l := s.publish(n, 2, 50*time.Millisecond)
 	for _, to := range []takeover.Direction{takeover.Over, takeover.Back} {
 		began := time.Now()
@@ -145,6 +202,7 @@ func TestKilled(t *testing.T) {
 			t.Errorf("%s was killed %d times", to, kills)
 		}
 	}
+	s.added()
 	if accepted, twice := l.end(); twice*1000 > accepted {
 		t.Errorf("%d accepted, %d twice", accepted, twice)
 	}
