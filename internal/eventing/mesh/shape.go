@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -79,32 +80,55 @@ func creationOf(trigger *unstructured.Unstructured) string {
 
 // differs tells whether a Trigger does something else than is wanted. What Knative's webhook adds
 // is no difference.
-func differs(is, want *unstructured.Unstructured) bool {
+func differs(is, want *unstructured.Unstructured) bool { return len(differences(is, want)) > 0 }
+
+// differences are the fields in which it does, with both values.
+func differences(is, want *unstructured.Unstructured) (found []string) {
+	note := func(differs bool, fields ...string) {
+		if !differs {
+			return
+		}
+		got, _, _ := unstructured.NestedFieldNoCopy(is.Object, fields...)
+		wanted, _, _ := unstructured.NestedFieldNoCopy(want.Object, fields...)
+		found = append(found, fmt.Sprintf("%s is %s, and not %s", strings.Join(fields, "."), short(got), short(wanted)))
+	}
 	for _, fields := range [][]string{
 		{"spec", "broker"},
 		{"spec", "subscriber", "ref", "apiVersion"},
 		{"spec", "subscriber", "ref", "kind"},
 		{"spec", "subscriber", "ref", "namespace"},
 		{"spec", "subscriber", "ref", "name"},
+		{"metadata", "annotations", brokerAnnotation},
 	} {
-		if text(is, fields...) != text(want, fields...) {
-			return true
-		}
+		note(text(is, fields...) != text(want, fields...), fields...)
 	}
-	return creationOf(is) == "" || filtered(is) || !equality.Semantic.DeepEqual(delivery(is), delivery(want)) ||
-		is.GetAnnotations()[brokerAnnotation] != want.GetAnnotations()[brokerAnnotation]
+	if creationOf(is) == "" { // what is wanted has another end each time
+		found = append(found, fmt.Sprintf("spec.subscriber.uri is %q, and does not begin with %s", text(is, "spec", "subscriber", "uri"), triggerQuery))
+	}
+	filters, _, _ := unstructured.NestedSlice(is.Object, "spec", "filters")
+	note(len(filters) > 0, "spec", "filters")
+	attributes, _, _ := unstructured.NestedMap(is.Object, "spec", "filter", "attributes")
+	note(len(attributes) > 0, "spec", "filter")
+	note(!equality.Semantic.DeepEqual(delivery(is), delivery(want)), "spec", "delivery")
+	return found
+}
+
+// short is a value in JSON, as much of it as a message has room for.
+func short(value any) string {
+	const longest = 200
+	raw, err := json.Marshal(value)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("%T", value)
+	case len(raw) > longest:
+		return string(raw[:longest]) + "…"
+	}
+	return string(raw)
 }
 
 func delivery(trigger *unstructured.Unstructured) map[string]any {
 	m, _, _ := unstructured.NestedMap(trigger.Object, "spec", "delivery")
 	return m
-}
-
-// filtered tells whether a Trigger does not take all events.
-func filtered(trigger *unstructured.Unstructured) bool {
-	filters, _, _ := unstructured.NestedSlice(trigger.Object, "spec", "filters")
-	attributes, _, _ := unstructured.NestedMap(trigger.Object, "spec", "filter", "attributes")
-	return len(filters) > 0 || len(attributes) > 0
 }
 
 // held tells whether a Trigger stays when somebody deletes it.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,6 +29,9 @@ const (
 	readBudget = 10 * time.Second
 	// writers is how many Triggers are deleted at a time.
 	writers = 8
+	// admittedAgain is how long until it is asked again whether the API server would store the
+	// Trigger as it is wanted.
+	admittedAgain = 5 * time.Second
 )
 
 // ErrNoKind says that the cluster does not serve the kinds of the mesh.
@@ -71,6 +75,7 @@ type Trigger struct {
 	// done so last, at notedAt.
 	noting, noted string
 	notedAt       time.Time
+	again         *time.Timer // nil: nothing has changed what is wanted
 
 	health *health
 }
@@ -170,6 +175,9 @@ func (t *Trigger) Leave() {
 }
 
 func (t *Trigger) leave() {
+	if t.again != nil {
+		t.again.Stop()
+	}
 	if t.known != nil {
 		t.stop()
 		t.known, t.channel, t.channelAsked, t.stop, t.asked = nil, nil, time.Time{}, nil, Broker{}
@@ -291,6 +299,9 @@ func (t *Trigger) find(ctx context.Context, known *k8sutil.Collection, b Broker)
 			}
 		}
 	}
+	if err := t.admitted(ctx, b); err != nil {
+		return nil, t.cannotCreate(ctx, known, t.names.Triggers()[0], err)
+	}
 	for _, name := range t.names.Triggers() {
 		if known.Get(t.namespace, name) != nil {
 			continue
@@ -300,14 +311,52 @@ func (t *Trigger) find(ctx context.Context, known *k8sutil.Collection, b Broker)
 			return nil, notYet(t.namespace + "/" + name)
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			err = fmt.Errorf("cannot create Trigger %s/%s: %w", t.namespace, name, err)
-			if refusesNew(err) {
-				err = errors.Join(err, t.letGo(ctx, known))
-			}
-			return nil, err
+			return nil, t.cannotCreate(ctx, known, name, err)
 		}
 	}
 	return nil, t.makeRoom(ctx, known)
+}
+
+// admitted returns nil if the API server would store what is wanted. A webhook or a policy may
+// change each Trigger: one after the other would be created and deleted without an end.
+func (t *Trigger) admitted(ctx context.Context, b Broker) error {
+	want := t.wanted(b, "")
+	want.SetGenerateName(t.names.Triggers()[0] + "-")
+	is, err := t.triggers.Create(ctx, want, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if apierrors.IsBadRequest(err) {
+		return nil // a webhook cannot be asked so
+	}
+	if err != nil {
+		return err
+	}
+	if found := differences(is, want); len(found) > 0 {
+		t.later()
+		return NotReady(fmt.Sprintf("A webhook or a policy of the cluster changes each Trigger in namespace %s: %s. None is created so. Except this namespace from it. To see the webhooks: kubectl get mutatingwebhookconfigurations",
+			t.namespace, strings.Join(found, "; ")))
+	}
+	return nil
+}
+
+// later lets the Trigger be looked after again when nothing that is watched may change.
+func (t *Trigger) later() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.again != nil {
+		t.again.Stop()
+	}
+	t.again = time.AfterFunc(admittedAgain, t.changed)
+}
+
+// cannotCreate is the reason why there is no Trigger.
+func (t *Trigger) cannotCreate(ctx context.Context, known *k8sutil.Collection, name string, err error) error {
+	if _, ok := errors.AsType[NotReady](err); ok {
+		return err
+	}
+	err = fmt.Errorf("cannot create Trigger %s/%s: %w", t.namespace, name, err)
+	if refusesNew(err) {
+		err = errors.Join(err, t.letGo(ctx, known))
+	}
+	return err
 }
 
 // makeRoom removes one of two Triggers that do not do what is wanted: not the only one that events
