@@ -287,7 +287,16 @@ func Inverse(pre, live *unstructured.Unstructured, patch []byte) (back []byte, t
 	if err != nil {
 		return nil, 0, err
 	}
-	operations, err := jsondiff.Compare(after.Object, pre.Object, jsondiff.Invertible())
+	// Each label and annotation is one field, also of an object that had none: others add theirs.
+	before := pre.DeepCopy()
+	for _, field := range []string{"annotations", "labels"} {
+		if _, has, _ := unstructured.NestedMap(after.Object, "metadata", field); has {
+			if _, had, _ := unstructured.NestedMap(before.Object, "metadata", field); !had {
+				_ = unstructured.SetNestedMap(before.Object, map[string]any{}, "metadata", field)
+			}
+		}
+	}
+	operations, err := jsondiff.Compare(after.Object, before.Object, jsondiff.Invertible())
 	if err != nil {
 		return nil, 0, fmt.Errorf("cannot invert the patch: %w", err)
 	}

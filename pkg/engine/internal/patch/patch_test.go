@@ -29,6 +29,7 @@ func TestInversePatch(t *testing.T) {
 		"OthersField":      {reason: "another field that somebody changed stays", pre: `{"spec":{"a":1,"b":1}}`, patch: `{"spec":{"a":2}}`, live: `{"spec":{"a":2,"b":9}}`, want: `{"spec":{"a":1,"b":9}}`},
 		"OurFieldEdited":   {reason: "our field that somebody changed stays, the rest comes back", pre: `{"spec":{"a":1,"b":1}}`, patch: `{"spec":{"a":2,"b":2}}`, live: `{"spec":{"a":7,"b":2}}`, want: `{"spec":{"a":7,"b":1}}`, theirs: 1},
 		"RemovedThenAdded": {reason: "a field that we removed and somebody added again stays", pre: `{"spec":{"a":1}}`, patch: `{"spec":{"a":null}}`, live: `{"spec":{"a":5}}`, theirs: 1, nothingToRevert: true},
+		"LabelOfOthers":    {reason: "a label goes that was the first one, and that of somebody else stays", pre: `{"metadata":{}}`, patch: `{"metadata":{"labels":{"a":"1"}}}`, live: `{"metadata":{"labels":{"a":"1","b":"2"}}}`, want: `{"metadata":{"labels":{"b":"2"}}}`},
 		"ListEntry":        {reason: "what was taken out of a list comes back", pre: `{"spec":{"f":["a","b","c"]}}`, patch: `{"spec":{"f":["a"]}}`, want: `{"spec":{"f":["a","b","c"]}}`},
 		"ListOfOthers":     {reason: "what others put into a list stays", pre: `{"spec":{"f":["a","b"]}}`, patch: `{"spec":{"f":["a"]}}`, live: `{"spec":{"f":["a","x"]}}`, want: `{"spec":{"f":["a","x","b"]}}`},
 		"ListUntouched":    {reason: "what was never taken out of a list is not put in twice", pre: `{"spec":{"f":["a","b"]}}`, patch: `{"spec":{"f":["a"]}}`, live: `{"spec":{"f":["a","b"]}}`, nothingToRevert: true},
