@@ -38,7 +38,7 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 	if err != nil {
 		return r.explain.cutOff(parent, err), false
 	}
-	out := restored(r.recorder.Journal.Run, p, v, int(r.actor.LeftEffects.Load()))
+	out := restored(r.recorder.Journal.Run, p, v, int(r.actor.More.Load()), int(r.actor.LeftEffects.Load()))
 	if v.Retry {
 		out.message += "; the journal keeps everything: run again, or undo, to go on restoring"
 		r.reporter.publish(ctx, out)
@@ -59,11 +59,14 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 const asBefore = "everything is as it was before"
 
 // restored is the outcome of a rollback or undo that has come to its end.
-func restored(run string, p journal.Phase, v *rollback.Rollback, leftEffects int) outcome {
+func restored(run string, p journal.Phase, v *rollback.Rollback, more, leftEffects int) outcome {
 	out := outcome{result: migration.RolledBack, message: asBefore + " run " + run}
 	if p == journal.PhaseUndo {
 		// Later runs, and others, have changed more since.
 		out.message = fmt.Sprintf("all changes of run %s are undone", run)
+	}
+	if more > 0 {
+		out.message = fmt.Sprintf("all changes of run %s are undone; %s not wholly as before, because of others: see the warnings", run, migration.Count(more, "object")+act.VerbIs(more))
 	}
 	if v.Finished > 0 {
 		stay := "which stays as it is"

@@ -34,6 +34,8 @@ type Actor struct {
 
 	// Otherwise counts objects that the API server stored otherwise than this run sent them.
 	Otherwise atomic.Int64
+	// More counts objects that are undone, and have something of others that they had not before.
+	More atomic.Int64
 	// LeftEffects counts objects that an undo left since there is no proof that they
 	// come from the run.
 	LeftEffects atomic.Int64
@@ -117,7 +119,11 @@ func (a *Actor) create(ctx context.Context, s journal.Step) (string, error) {
 		return migration.ChangeUnchanged, nil
 	}
 	a.Recorder.SetHash(s, created)
-	a.storedOtherwise(s.Ref, patch.Lost(created, obj, a.Recorder.Ignored))
+	lost := patch.Lost(created, obj, a.Recorder.Ignored)
+	if created.GetAnnotations()[a.Writer.Names.Mark()] != mark {
+		lost = append(lost, "metadata.annotations."+a.Writer.Names.Mark()) // no undo will find it
+	}
+	a.storedOtherwise(s.Ref, lost, created, obj)
 	return migration.ChangeDone, nil
 }
 

@@ -2,6 +2,7 @@ package act
 
 import (
 	"context"
+	"encoding/json"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,7 +77,14 @@ func (p *patching) made(ctx context.Context, live *unstructured.Unstructured, bo
 	if err != nil {
 		return k8sutil.Permanent(err)
 	}
-	a.storedOtherwise(s.Ref, lost)
+	if len(lost) > 0 {
+		sent := map[string]any{}
+		if err := json.Unmarshal(body, &sent); err != nil {
+			return k8sutil.Permanent(err)
+		}
+		sent["kind"] = live.GetKind()
+		a.storedOtherwise(s.Ref, lost, live, &unstructured.Unstructured{Object: sent})
+	}
 	a.noteOthers(ctx, s, live.GetResourceVersion())
 	if s.Subresource == "" {
 		s.SetLatest(live)

@@ -53,7 +53,7 @@ func (a *Actor) recreate(ctx context.Context, s journal.Step) (string, error) {
 	if !existed {
 		s.SetRecreated(created.GetUID())
 		a.Recorder.SetHash(s, created)
-		a.storedOtherwise(s.Ref, patch.Lost(created, obj, a.Recorder.Ignored))
+		a.storedOtherwise(s.Ref, patch.Lost(created, obj, a.Recorder.Ignored), created, obj)
 	}
 	return migration.ChangeDone, nil
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
@@ -39,7 +41,7 @@ func (v *Reverser) restoreDeleted(ctx context.Context, s journal.Step) (string, 
 		case !patch.Holds(live, pre):
 			return "", &write.ChangedError{Ref: s.Ref, Problem: "was created again by somebody else, differently; the journal keeps the former one"}
 		}
-		if err := notAsBefore(s.Ref, "exists again", patch.Differences(live, pre, v.actor.Recorder.Ignored)); err != nil {
+		if err := v.asBefore(s.Ref, "exists again", live, pre, false); err != nil {
 			return "", err
 		}
 		return "", v.waitRestored(ctx, s.Change)
@@ -47,22 +49,22 @@ func (v *Reverser) restoreDeleted(ctx context.Context, s journal.Step) (string, 
 	if err := v.actor.Namespaces.Same(ctx, s); err != nil {
 		return "", err
 	}
-	var differ []string
+	var differs error
 	err = v.objects.whereServed(ctx, s.Ref, func(at migration.Ref) error {
 		obj := k8sutil.Restorable(pre)
 		obj.SetAPIVersion(at.GroupVersion().String())
 		created, err := v.actor.Writer.Restore(ctx, at, obj)
 		if err == nil {
 			// obj, and not pre: an owner that is gone was left out, and said.
-			differ = patch.Differences(created, obj, v.actor.Recorder.Ignored)
+			differs = v.asBefore(s.Ref, "was created again", created, obj, true)
 		}
 		return err
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", goneForGood(s.Ref, err)
-	}
-	if err := notAsBefore(s.Ref, "was created again", differ); err != nil {
-		return migration.ChangeRolledBack, err
+	case differs != nil:
+		return migration.ChangeRolledBack, differs
 	}
 	return migration.ChangeRolledBack, v.waitRestored(ctx, s.Change)
 }
@@ -135,7 +137,7 @@ func (v *Reverser) recreateOnce(ctx context.Context, s journal.Step) (made bool,
 	}
 	if !existed {
 		again.SetRecreated(created.GetUID())
-		if err := notAsBefore(s.Ref, "was created again", patch.Lost(created, obj, v.actor.Recorder.Ignored)); err != nil {
+		if err := notAsBefore(s.Ref, "was created again", patch.Lost(created, obj, v.actor.Recorder.Ignored), created, obj); err != nil {
 			return made, err
 		}
 	}
@@ -175,13 +177,34 @@ func (v *Reverser) waitRestored(ctx context.Context, ch *migration.Change) error
 	return v.waiter.Wait(ctx, restorer.AwaitRestored(ch), time.Now())
 }
 
+// asBefore is nil if a restored object has all that it had. What the API server added in the write
+// of this run (ours), and labels in any case, are of a webhook or a policy, and said.
+func (v *Reverser) asBefore(ref migration.Ref, what string, is, was *unstructured.Unstructured, ours bool) error {
+	differ := patch.Lost(is, was, v.actor.Recorder.Ignored)
+	more := patch.Added(is, was, v.actor.Recorder.Ignored)
+	if !ours {
+		differ = append(differ, slices.DeleteFunc(slices.Clone(more), patch.OfMetadata)...)
+	}
+	if err := notAsBefore(ref, what, differ, is, was); err != nil || len(more) == 0 {
+		return err
+	}
+	v.actor.More.Add(1)
+	v.actor.Findings.Tell(migration.Finding{
+		ID: "stored-otherwise", Severity: migration.Warning, Object: ref.String(),
+		Problem: "it has all that it had before, and in addition " + Fields(more),
+		Note:    "An admission webhook or a policy adds that. Check the object:",
+		Command: migration.Kubectl(ref.Namespace, "get", ref.GroupResource().String(), ref.Name, "-o", "yaml"),
+	})
+	return nil
+}
+
 // notAsBefore is the error that an object is not what it was to become again: a schema, a webhook
 // or another version has made something else of it, or somebody has created it.
-func notAsBefore(ref migration.Ref, what string, fields []string) error {
+func notAsBefore(ref migration.Ref, what string, fields []string, is, was *unstructured.Unstructured) error {
 	if len(fields) == 0 {
 		return nil
 	}
-	return &write.ChangedError{Ref: ref, Problem: what + ", and is not as it was before: it differs in " + Fields(fields) + "; the journal keeps the former one"}
+	return &write.ChangedError{Ref: ref, Problem: what + ", and is not as it was before: it differs in " + Fields(fields) + values(fields, is, was) + "; the journal keeps the former one"}
 }
 
 // goneForGood makes the answer that a namespace is gone one that another attempt cannot

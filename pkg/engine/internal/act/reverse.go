@@ -3,6 +3,7 @@ package act
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -75,6 +76,9 @@ func (v *Reverser) Reverse(ctx context.Context, s journal.Step) (string, error) 
 			if v.actor.Recorder.Unedited(s, live) {
 				return true, nil
 			}
+			if is, err := v.isAdmitted(ctx, s, live); is || err != nil {
+				return is, err
+			}
 			if v.careful {
 				return false, &write.ChangedError{Ref: s.Ref, Problem: "was edited after the run; it is left alone"}
 			}
@@ -93,6 +97,39 @@ func (v *Reverser) Reverse(ctx context.Context, s journal.Step) (string, error) 
 	default:
 		return "", nil
 	}
+}
+
+// isAdmitted says whether an object differs from what was planned by labels and annotations alone,
+// all of which it got in the write that created it: from a webhook or a policy. That is asked if
+// the answer to the creation is not known. Before Kubernetes 1.18, nothing tells.
+func (v *Reverser) isAdmitted(ctx context.Context, s journal.Step, live *unstructured.Unstructured) (is bool, err error) {
+	if !v.actor.Recorder.OnlyLabelled(s, live) {
+		return false, nil
+	}
+	at, err := v.objects.at(ctx, s.Ref, false)
+	if err != nil {
+		return false, err
+	}
+	err = v.actor.Writer.Read(ctx, func(ctx context.Context) error {
+		now, err := at.Resource.In(v.actor.Writer.Reader, at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
+		if err != nil || now.GetResourceVersion() != live.GetResourceVersion() {
+			return err
+		}
+		created := now.GetCreationTimestamp()
+		for _, f := range now.GetManagedFields() {
+			if f.FieldsV1 == nil {
+				continue
+			}
+			if of := f.FieldsV1.GetRawString(); !strings.Contains(of, `"f:labels"`) && !strings.Contains(of, `"f:annotations"`) {
+				continue
+			}
+			if is = f.Manager == v.actor.Writer.Names.Program && f.Time.Equal(&created); !is {
+				return nil
+			}
+		}
+		return nil
+	})
+	return is && err == nil, err
 }
 
 // made says whether an irreversible change took place. Of what failed, or was

@@ -98,7 +98,7 @@ func (u *unpatching) send(ctx context.Context) error {
 		if err != nil {
 			return k8sutil.Permanent(err)
 		}
-		return k8sutil.Permanent(notAsBefore(s.Ref, "was patched back", differ))
+		return k8sutil.Permanent(notAsBefore(s.Ref, "was patched back", differ, after, s.Pre().Object))
 	}
 	if !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
 		if k8sutil.IsTransient(err) {
@@ -129,6 +129,7 @@ func (u *unpatching) inverse() ([]byte, error) {
 		return nil, &write.ChangedError{Ref: s.Ref, Problem: "was edited after the run; its fields are left alone"}
 	case theirs > 0 && !u.told:
 		u.told = true
+		v.actor.More.Add(1)
 		v.actor.Findings.Tell(migration.Finding{
 			ID: "edited-fields-left", Severity: migration.Warning, Object: s.Ref.String(),
 			Problem: fmt.Sprintf("%s edited by somebody else in the meantime; left as they are now", migration.Count(theirs, "field")),

@@ -120,14 +120,19 @@ func (rec *Recorder) SetHash(s Step, live *unstructured.Unstructured) {
 
 // Unedited says whether a created object is as the step left it.
 func (rec *Recorder) Unedited(s Step, live *unstructured.Unstructured) bool {
-	var hash string
-	s.locked(func(k *known) { hash = k.hash })
-	if hash != "" {
+	if hash := s.hash(); hash != "" {
 		return hash == patch.Hash(live, rec.Ignored)
 	}
 	// The answer of its creation was lost, or its process was killed: it is compared
 	// with what was planned. The server may have added defaults to the spec.
 	return patch.AsPlanned(live, s.Object, rec.Ignored)
+}
+
+// OnlyLabelled says whether a created object has all that was planned, and more labels or
+// annotations, of which the answer to its creation would tell, but is not known.
+func (rec *Recorder) OnlyLabelled(s Step, live *unstructured.Unstructured) bool {
+	return s.hash() == "" && len(patch.Lost(live, s.Object, rec.Ignored)) == 0 &&
+		!slices.ContainsFunc(patch.Added(live, s.Object, rec.Ignored), func(path string) bool { return !patch.OfMetadata(path) })
 }
 
 // Made says whether a live object was created by the open journal of this job and

@@ -200,3 +200,9 @@ func (s Step) GaveUp() bool {
 	_, gaveUp := s.undecided()
 	return gaveUp
 }
+
+// hash is that of the object as the step left it, "" if it is not known.
+func (s Step) hash() (hash string) {
+	s.locked(func(k *known) { hash = k.hash })
+	return hash
+}

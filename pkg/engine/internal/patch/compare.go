@@ -33,16 +33,27 @@ func Lost(answer, sent *unstructured.Unstructured, ignored map[string]bool) []st
 }
 
 // Differences are the fields in which a restored object is not as it was: lost, changed, or
-// added. Kubernetes adds defaults to the specs of its own kinds.
+// added.
 func Differences(live, was *unstructured.Unstructured, ignored map[string]bool) []string {
+	lost := Lost(live, was, ignored)
+	return append(lost, slices.DeleteFunc(Added(live, was, ignored), func(path string) bool { return slices.Contains(lost, path) })...)
+}
+
+// Added are the fields that a restored object had not before. Kubernetes adds defaults to the specs
+// of its own kinds.
+func Added(live, was *unstructured.Unstructured, ignored map[string]bool) []string {
 	c := &comparison{}
-	is, want := content(live, ignored), content(was, ignored)
-	c.lost("", is, want)
+	is := content(live, ignored)
 	if group := live.GroupVersionKind().Group; !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io") {
 		delete(is, "spec")
 	}
-	c.added("", is, want)
+	c.added("", is, content(was, ignored))
 	return c.fields
+}
+
+// OfMetadata says whether a field is a label or an annotation.
+func OfMetadata(path string) bool {
+	return strings.HasPrefix(path, "metadata.labels.") || strings.HasPrefix(path, "metadata.annotations.")
 }
 
 // AddedTo are the fields of an object that neither of two others has.

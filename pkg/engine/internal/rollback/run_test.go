@@ -377,6 +377,17 @@ func TestRun(t *testing.T) {
 			since: func(w *world) { w.api.Admit(enginetest.Set("corrected")) },
 			want:  result{A: "corrected", Reports: []string{"not-restored"}, Unrestored: 1, Findings: []migration.Severity{failed}},
 		},
+		"DeleteGetsMore": {
+			reason: "what a policy adds to the restored object is said, and no failure", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove},
+			since: func(w *world) {
+				w.api.Admit(func(obj *unstructured.Unstructured) { obj.SetLabels(map[string]string{"policy": "1"}) })
+			}, want: result{A: "old", Reports: []string{"rolled-back"}, Findings: []migration.Severity{warning}},
+		},
+		"DeleteSameButMoreLabels": {
+			reason: "nor is it what a policy adds to what somebody else has created", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove},
+			since: func(w *world) { w.api.Put(labelled(former("old"))) },
+			want:  result{A: "old", Reports: []string{"done"}, Findings: []migration.Severity{warning}},
+		},
 		"DeleteSameButLabels": {
 			// On f3299ef it counted as restored.
 			reason: "somebody has created it again, without its labels: that is said", before: []*unstructured.Unstructured{labelled(former("old"))}, changes: []migration.Change{remove},

@@ -168,7 +168,8 @@ func (w *Writer) CreateOnce(ctx context.Context, ref migration.Ref, obj *unstruc
 	err = w.Write(ctx, func(ctx context.Context) error {
 		a.Sending()
 		var err error
-		live, err = client.Create(ctx, obj, metav1.CreateOptions{})
+		// The name of the manager tells later what was so from the beginning.
+		live, err = client.Create(ctx, obj, metav1.CreateOptions{FieldManager: w.Names.Program})
 		if !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
 			if first && err != nil && !k8sutil.IsTransient(err) {
 				a.Refused()
