@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -196,6 +197,9 @@ delivered when --drain-timeout is over. 5: another one runs. 6: something is in 
 	return cmd
 }
 
+// stepAttempts is how often a step may be made in succession: an operator may undo it once.
+const stepAttempts = 3
+
 // pause is how long is waited between two looks at a NATS that still holds events.
 const pause = 2 * time.Second
 
@@ -205,7 +209,7 @@ func (t *takeOver) run(ctx context.Context, c *connection) error {
 	if err != nil {
 		return err
 	}
-	job, deadline := t.job(c), now().Add(t.drainTimeout)
+	job, deadline, made := t.job(c), now().Add(t.drainTimeout), lastStep{}
 	for {
 		report := e.Run(ctx, job)
 		switch {
@@ -213,11 +217,9 @@ func (t *takeOver) run(ctx context.Context, c *connection) error {
 			return context.Cause(ctx)
 		case report.Result == migration.NothingToDo:
 			return t.write(c, "At the end of the way: no step is left.")
-		case report.Result == migration.Succeeded:
-			for i := range report.Changes {
-				if ch := &report.Changes[i]; ch.Change != nil {
-					fmt.Fprintf(t.Stderr, "%s: %s %s: %s\n", program, ch.Result, ch.Change.Ref, ch.Change.Why)
-				}
+		case report.Result == migration.Succeeded && !made.tooOften(report):
+			for _, line := range made.lines {
+				fmt.Fprintf(t.Stderr, "%s: %s\n", program, line)
 			}
 		case report.Result == migration.DeferredResult && now().Before(deadline):
 			select {
@@ -233,12 +235,38 @@ func (t *takeOver) run(ctx context.Context, c *connection) error {
 				t.code = frame.ExitLocked
 			}
 			lines := []string{report.Message}
+			if report.Result == migration.Succeeded {
+				lines[0] = fmt.Sprintf("This step was made %d times in succession. Something undoes it, such as a policy of the cluster or a GitOps tool: %s", made.times, strings.Join(made.lines, "; "))
+			}
 			for _, f := range report.Findings {
 				lines = append(lines, "  "+f.String())
 			}
 			return t.write(c, append(lines, "Events are accepted and kept. Next:", "  "+t.next(program+" take-over plan"))...)
 		}
 	}
+}
+
+// lastStep is the step that was made last, and how often without another one in between.
+type lastStep struct {
+	lines []string
+	times int
+}
+
+// tooOften notes a step that was made, and says whether it was made once more than it may be: what
+// it does is undone.
+func (l *lastStep) tooOften(report *migration.Report) bool {
+	var lines []string
+	for i := range report.Changes {
+		if ch := &report.Changes[i]; ch.Change != nil {
+			lines = append(lines, fmt.Sprintf("%s %s: %s", ch.Result, ch.Change.Ref, ch.Change.Why))
+		}
+	}
+	if !slices.Equal(lines, l.lines) {
+		l.times = 0
+	}
+	l.lines = lines
+	l.times++
+	return l.times > stepAttempts
 }
 
 func (t *takeOver) engine(c *connection) (*engine.Engine, error) {
