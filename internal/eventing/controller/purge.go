@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -38,6 +39,8 @@ type purges struct {
 	filters map[string]bool
 	// all: consumers may have gone that nobody here knows of.
 	all bool
+	// before is what several servers said. Only reconcile uses it.
+	before stream.Look
 }
 
 // purgeKey is the one key of the reconciler of purges.
@@ -72,9 +75,12 @@ func (p *purges) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	if err != nil || !s.CachedInfo().Created.Equal(now.created) {
 		return reconcile.Result{RequeueAfter: purgeAgain}, nil
 	}
-	purged, open, err := stream.Purge{Removed: filters, All: all, Allowed: p.lock.Check}.Do(ctx, s)
+	purged, open, err := stream.Purge{Removed: filters, All: all, Allowed: p.lock.Check, Before: &p.before}.Do(ctx, s)
 	if len(purged) > 0 {
 		p.log.Info("deleted events that no Subscription waits for", zap.Strings("subjects", purged[:min(len(purged), 20)]), zap.Int("number", len(purged)))
+	}
+	if errors.Is(err, stream.ErrUnstable) {
+		return reconcile.Result{RequeueAfter: purgeAgain}, nil
 	}
 	if err != nil {
 		p.log.Warn("cannot delete each event that no Subscription waits for", zap.Error(err))

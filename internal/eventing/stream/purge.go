@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -22,9 +23,79 @@ type Purge struct {
 	All bool
 	// Allowed is asked before each purge; an error ends it. nil allows all.
 	Allowed func() error
+	// Before is how several servers were seen the last time. Do changes it. nil is for one server.
+	Before *Look
 }
 
 var errIncomplete = errors.New("NATS does not know the state of each consumer now")
+
+// ErrUnstable says that several servers have not said the same for StableFor. Purge again later.
+var ErrUnstable = errors.New("the servers of NATS have just changed")
+
+// StableFor is for how long several servers have to say the same before something is purged. What
+// was purged while servers were replaced by what one of them said, somebody had been waiting for.
+const StableFor = 10 * time.Second
+
+// Look is what several servers say at a time.
+type Look struct {
+	at        time.Time
+	last      uint64
+	leader    string
+	consumers map[string]*jetstream.ConsumerInfo
+}
+
+// stable takes the place of a new look if the former one is old enough, or another server leads.
+// It returns the former one, nil if there is none with which the new one can be compared.
+func (l *Look) stable(info *jetstream.StreamInfo, consumers []*jetstream.ConsumerInfo, now time.Time) *Look {
+	is := Look{at: now, last: info.State.LastSeq, leader: leaderOf(info.Cluster), consumers: map[string]*jetstream.ConsumerInfo{}}
+	for _, c := range consumers {
+		is.consumers[c.Name] = c
+	}
+	former := *l
+	switch {
+	case is.leader == "":
+		*l = Look{}
+		return nil
+	case former.leader != is.leader:
+		*l = is
+		return nil
+	case now.Sub(former.at) < StableFor:
+		return nil
+	}
+	*l = is
+	return &former
+}
+
+// leaderOf is the server that leads while all others are up to date; "" while one is not.
+func leaderOf(c *jetstream.ClusterInfo) string {
+	if c == nil || slices.ContainsFunc(c.Replicas, func(r *jetstream.PeerInfo) bool { return !r.Current || r.Offline }) {
+		return ""
+	}
+	return c.Leader
+}
+
+// of are the consumers of a subject as they were and as they are, by which nothing is purged that
+// one of the two has not taken. ok is false if they are others, or led by others.
+func (l *Look) of(subject string, consumers []*jetstream.ConsumerInfo) (both []*jetstream.ConsumerInfo, ok bool) {
+	count := 0
+	for _, was := range l.consumers {
+		if consumes(was.Config, subject) {
+			count++
+		}
+	}
+	for _, c := range consumers {
+		if !consumes(c.Config, subject) {
+			continue
+		}
+		count--
+		was := l.consumers[c.Name]
+		if was == nil || !was.Created.Equal(c.Created) || leaderOf(c.Cluster) == "" || leaderOf(was.Cluster) != leaderOf(c.Cluster) {
+			return nil, false
+		}
+		both = append(both, was, c)
+	}
+	return both, count == 0
+}
 
 // Do purges, and returns the subjects. open are the filters of Removed of which something may be
 // left: another consumer has the same subject, and has not taken yet what came before.
@@ -49,11 +120,32 @@ func (p Purge) Do(ctx context.Context, s jetstream.Stream) (purged, open []strin
 	if !now.Created.Equal(before.Created) {
 		return nil, nil, nil // sequences of another stream
 	}
+	several := before.Cluster != nil && len(before.Cluster.Replicas) > 0
+	var former *Look
+	if several {
+		if p.Before == nil {
+			return nil, p.Removed, ErrUnstable
+		}
+		if former = p.Before.stable(before, consumers, time.Now()); former == nil {
+			return nil, p.Removed, ErrUnstable
+		}
+		last = former.last
+	}
+	unstable := false
 	// Each event that somebody waits for is counted at least once.
 	left := before.State.Msgs > waiting(consumers)
 	for _, subject := range slices.Sorted(maps.Keys(now.State.Subjects)) {
 		removed := slices.IndexFunc(p.Removed, func(filter string) bool { return matches(filter, subject) })
-		upTo, shared, behind := unwanted(subject, last, consumers)
+		taking := consumers
+		if several {
+			both, ok := former.of(subject, consumers)
+			if !ok {
+				unstable = true
+				continue
+			}
+			taking = both
+		}
+		upTo, shared, behind := unwanted(subject, last, taking)
 		if behind && removed >= 0 && !slices.Contains(open, p.Removed[removed]) {
 			open = append(open, p.Removed[removed])
 		}
@@ -70,6 +162,9 @@ func (p Purge) Do(ctx context.Context, s jetstream.Stream) (purged, open []strin
 			return purged, p.Removed, fmt.Errorf("cannot purge subject %s up to sequence %d: %w", subject, upTo, err)
 		}
 		purged = append(purged, subject)
+	}
+	if unstable {
+		return purged, p.Removed, ErrUnstable
 	}
 	return purged, open, nil
 }
