@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -98,6 +99,42 @@ func (s *switching) claimDeleted(t *testing.T, name string) {
 		return nil
 	})
 	s.shell(t, t.TempDir(), command)
+}
+
+// TestSoakLostVolumes: the volume of one of three NATS servers after the other is lost with its
+// pod, as when a disk is broken for good. The next one is lost as soon as the Eventing is Ready
+// again. An event is sent each 10 ms, and a sink refuses its events, so that they are only in NATS.
+func TestSoakLostVolumes(t *testing.T) {
+	of := full
+	of.servers = 3
+	s := startSwitching(t, of)
+	s.moreVolumes(t, of.servers)
+	s.backlog(t)
+	for n := range of.servers {
+		name := fmt.Sprintf("eventing-nats-%d", n)
+		claim := "data-" + name
+		s.prober.Step("lost the volume of " + name)
+		began := time.Now()
+		former, err := s.client.CoreV1().PersistentVolumeClaims(eventingNamespace).Get(t.Context(), claim, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.do(t, "", "-n", eventingNamespace, "delete", "persistentvolumeclaim", claim, "--wait=false")
+		s.do(t, "", "-n", eventingNamespace, "delete", "pod", name, "--grace-period=0", "--force")
+		poll.Until(t, 3*time.Minute, "the server runs with another volume", func(ctx context.Context) error {
+			is, err := s.client.CoreV1().PersistentVolumeClaims(eventingNamespace).Get(ctx, claim, metav1.GetOptions{})
+			if err == nil && is.UID == former.UID {
+				err = errors.New("its claim is the former one")
+			}
+			return err
+		})
+		s.podsReady(t, "nats", of.servers)
+		s.ready(t, 5*time.Minute)
+		t.Logf("%s: Ready after %.0f s", name, time.Since(began).Seconds())
+	}
+	s.dies("")
+	s.accepted(t, 500)
+	s.nothingLost(t)
 }
 
 // TestSoakDeletedContract: somebody deletes the ConfigMap that says which backend serves, again and
