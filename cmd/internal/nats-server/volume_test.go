@@ -181,7 +181,7 @@ func TestJetStreamThatWasDisabled(t *testing.T) {
 	}
 }
 
-// probesOfTheChart are the paths that the kubelet asks for.
+// probesOfTheChart are the paths that the kubelet asks one server alone for.
 func probesOfTheChart(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("../../../charts/eventing/charts/nats/templates/statefulset.yaml")
@@ -189,7 +189,7 @@ func probesOfTheChart(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	paths := map[string]string{}
-	for _, found := range regexp.MustCompile(`(\w+Probe):\n\s+httpGet: \{path: "([^"]+)"`).FindAllStringSubmatch(string(text), -1) {
+	for _, found := range regexp.MustCompile(`(?s)(\w+Probe):\n.*?httpGet: \{path: "([^"]+)"`).FindAllStringSubmatch(string(text), -1) {
 		paths[found[1]] = found[2]
 	}
 	if len(paths) != 3 {
