@@ -97,5 +97,6 @@ func (p *purges) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	if len(open) > 0 {
 		return reconcile.Result{RequeueAfter: purgeAgain}, nil
 	}
+	p.before = stream.Look{} // it has all consumers in it
 	return reconcile.Result{}, nil
 }

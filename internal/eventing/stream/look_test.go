@@ -34,6 +34,7 @@ func TestLook(t *testing.T) {
 		{"the floor was higher for a moment", of(9, calm), of(12, calm), []*jetstream.ConsumerInfo{consumer("x", 8, calm)}, []*jetstream.ConsumerInfo{consumer("x", 5, calm)}, StableFor, 9, 5, false},
 		{"too soon", of(9, calm), of(12, calm), nil, nil, StableFor - time.Second, 0, 0, false},
 		{"another server leads the stream", of(9, calm), of(12, cluster("b", true)), nil, nil, StableFor, 0, 0, false},
+		{"another stream", of(9, calm), &jetstream.StreamInfo{Created: start, State: jetstream.StreamState{LastSeq: 3}, Cluster: calm}, nil, nil, StableFor, 0, 0, false},
 		{"a server has no copy yet", of(9, calm), of(12, cluster("a", false)), nil, nil, StableFor, 0, 0, false},
 		{"a server had no copy yet", of(9, cluster("a", false)), of(12, calm), nil, nil, StableFor, 0, 0, false},
 		{"another server leads the consumer", of(9, calm), of(12, calm), []*jetstream.ConsumerInfo{consumer("x", 5, calm)}, []*jetstream.ConsumerInfo{consumer("x", 7, cluster("b", true))}, StableFor, 9, 0, true},

@@ -38,16 +38,18 @@ const StableFor = 10 * time.Second
 
 // Look is what several servers say at a time.
 type Look struct {
-	at        time.Time
+	at time.Time
+	// created is when the stream was: the sequences of another one say nothing.
+	created   time.Time
 	last      uint64
 	leader    string
 	consumers map[string]*jetstream.ConsumerInfo
 }
 
-// stable takes the place of a new look if the former one is old enough, or another server leads.
-// It returns the former one, nil if there is none with which the new one can be compared.
+// stable returns the former look if it can be compared with a new one, which takes its place then:
+// it is old enough, the same server leads, and the stream is the same. Otherwise it returns nil.
 func (l *Look) stable(info *jetstream.StreamInfo, consumers []*jetstream.ConsumerInfo, now time.Time) *Look {
-	is := Look{at: now, last: info.State.LastSeq, leader: leaderOf(info.Cluster), consumers: map[string]*jetstream.ConsumerInfo{}}
+	is := Look{at: now, created: info.Created, last: info.State.LastSeq, leader: leaderOf(info.Cluster), consumers: map[string]*jetstream.ConsumerInfo{}}
 	for _, c := range consumers {
 		is.consumers[c.Name] = c
 	}
@@ -56,7 +58,7 @@ func (l *Look) stable(info *jetstream.StreamInfo, consumers []*jetstream.Consume
 	case is.leader == "":
 		*l = Look{}
 		return nil
-	case former.leader != is.leader:
+	case former.leader != is.leader || !former.created.Equal(is.created):
 		*l = is
 		return nil
 	case now.Sub(former.at) < StableFor:
