@@ -2,16 +2,12 @@ package eventingmanager_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
@@ -22,53 +18,14 @@ import (
 const mirror = "mirror.example/"
 
 // mirrored has the API server take all images of Deployments and StatefulSets of the site from a
-// mirror, as policies of Kyverno and webhooks of providers do. It returns when that is so.
-func (s *site) mirrored() (end func()) {
+// mirror, as policies of Kyverno and webhooks of providers do.
+func (s *site) mirrored() {
 	s.t.Helper()
-	name := "mirror-" + s.namespace
-	policies := s.core.AdmissionregistrationV1()
-	_, err := policies.MutatingAdmissionPolicies().Create(s.t.Context(), &admissionregistrationv1.MutatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
-			MatchConstraints: &admissionregistrationv1.MatchResources{
-				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.namespace}},
-				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
-					Rule:       admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments", "statefulsets"}},
-				}}},
-			},
-			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
-			MatchConditions:    []admissionregistrationv1.MatchCondition{{Name: "other", Expression: "!object.spec.template.spec.containers[0].image.startsWith('" + mirror + "')"}},
-			Mutations: []admissionregistrationv1.Mutation{{
-				PatchType: admissionregistrationv1.PatchTypeJSONPatch,
-				JSONPatch: &admissionregistrationv1.JSONPatch{Expression: `[JSONPatch{op: "replace", path: "/spec/template/spec/containers/0/image", value: "` + mirror + `" + object.spec.template.spec.containers[0].image}]`},
-			}},
-		},
-	}, metav1.CreateOptions{})
-	s.check(err)
-	_, err = policies.MutatingAdmissionPolicyBindings().Create(s.t.Context(), &admissionregistrationv1.MutatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name},
-	}, metav1.CreateOptions{})
-	s.check(err)
-	end = func() {
-		ctx := context.WithoutCancel(s.t.Context())
-		_ = policies.MutatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{})
-		_ = policies.MutatingAdmissionPolicies().Delete(ctx, name, metav1.DeleteOptions{})
-	}
-	s.t.Cleanup(end)
-	probe := object(s.t, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: probe}, spec: {replicas: 0, selector: {matchLabels: {app: probe}},
-  template: {metadata: {labels: {app: probe}}, spec: {containers: [{name: probe, image: probe}]}}}}`)
-	poll.Until(s.t, 30*time.Second, "the policy is in force", func(ctx context.Context) error {
-		is, err := s.client.Resource(deployments).Namespace(s.namespace).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err != nil {
-			return err
-		}
-		if image(is) != mirror+"probe" {
-			return errors.New("it changes nothing yet")
-		}
-		return nil
+	cluster.Mutate(s.t, kubernetes.Mutation{
+		Name: "mirror-" + s.namespace, Namespace: s.namespace, Group: "apps", Resources: []string{"deployments", "statefulsets"},
+		Patch: `object.spec.template.spec.containers[0].image.startsWith("` + mirror + `") ? [] :
+			[JSONPatch{op: "replace", path: "/spec/template/spec/containers/0/image", value: "` + mirror + `" + object.spec.template.spec.containers[0].image}]`,
 	})
-	return end
 }
 
 func image(workload *unstructured.Unstructured) string {
