@@ -6,8 +6,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// TestStepThatIsUndone: a step that is made again and again ends the way. Other steps in between do
-// not count.
+// TestStepThatIsUndone: a step that has to be repeated for ever ends the way. Other steps in
+// between do not count.
 func TestStepThatIsUndone(t *testing.T) {
 	made := func(name string) *migration.Report {
 		return &migration.Report{Changes: []migration.ChangeReport{{Change: &migration.Change{Verb: migration.Patch, Ref: migration.Ref{Name: name}, Why: name}, Result: migration.ChangeDone}}}

@@ -2,6 +2,7 @@ package redact
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,17 +16,23 @@ const longestField = 80
 func Fields(of *unstructured.Unstructured, paths ...string) map[string]string {
 	shown, of := map[string]string{}, Object(of)
 	for _, path := range paths {
-		value, found := field(of.Object, path)
-		raw, err := json.Marshal(value)
-		if !found || err != nil {
-			continue
-		}
-		shown[path] = string(raw)
-		if len(raw) > longestField {
-			shown[path] = strings.ToValidUTF8(string(raw[:longestField]), "") + "…"
+		if value, found := field(of.Object, path); found {
+			shown[path] = Short(value, longestField)
 		}
 	}
 	return shown
+}
+
+// Short is a value in JSON, as much of it as has room in so many bytes. It hides no secret.
+func Short(value any, longest int) string {
+	raw, err := json.Marshal(value)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("%T", value)
+	case len(raw) > longest:
+		return strings.ToValidUTF8(string(raw[:longest]), "") + "…"
+	}
+	return string(raw)
 }
 
 // field finds a value by its path. Keys may have dots.

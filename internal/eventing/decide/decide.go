@@ -103,11 +103,12 @@ var Steps = []string{
 	operatorv1alpha1.ReasonClosing, operatorv1alpha1.ReasonDraining, operatorv1alpha1.ReasonDangling, operatorv1alpha1.ReasonRemoving, operatorv1alpha1.ReasonBlocked,
 }
 
-// keep notes what something changes in an object at each write.
-func (o *Decision) keep(u *unstructured.Unstructured, changed []drift.Difference) {
+// keep notes what something changes in an object at each write, and tells whether there is any.
+func (o *Decision) keep(u *unstructured.Unstructured, changed []drift.Difference) bool {
 	for _, c := range changed {
 		o.kept = append(o.kept, fmt.Sprintf("%s %s: %s", u.GetKind(), u.GetName(), c))
 	}
+	return len(changed) > 0
 }
 
 func (o *Decision) do(actions ...Action) { o.Actions = append(o.Actions, actions...) }

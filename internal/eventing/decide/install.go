@@ -128,8 +128,7 @@ func (t *turn) install(u *unstructured.Unstructured) {
 	case is.GetDeletionTimestamp() != nil:
 		// It is on its way out. Its end is watched.
 	case !drift.Drifted(u, is):
-	case len(t.w.Kept.Of(u, is, t.w.Now)) > 0:
-		t.o.keep(u, t.w.Kept.Of(u, is, t.w.Now))
+	case t.o.keep(u, t.w.Kept.Of(u, is, t.w.Now)):
 	case len(replaced(u, is, t.w.Now)) > 0:
 		// It is created again when it is gone, and takes the pods over. Its template is the same or
 		// not, which says whether they restart.

@@ -1,7 +1,6 @@
 package drift
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
 
 const (
@@ -93,24 +94,13 @@ func differences(path string, want, is any, quantities bool) (found []Difference
 		}
 		return found
 	}
-	return []Difference{{Path: path, Want: short(want), Is: short(is)}}
+	return []Difference{{Path: path, Want: redact.Short(want, longestValue), Is: redact.Short(is, longestValue)}}
 }
 
 func nameOf(item any) string {
 	object, _ := item.(map[string]any)
 	name, _, _ := unstructured.NestedString(object, "name")
 	return name
-}
-
-func short(value any) string {
-	raw, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Sprintf("%T", value)
-	}
-	if len(raw) > longestValue {
-		return string(raw[:longestValue]) + "…"
-	}
-	return string(raw)
 }
 
 // Kept is what the API server has made of what was applied, by the UID of the object, where that
@@ -136,12 +126,14 @@ func (k Kept) Note(want, is *unstructured.Unstructured, now time.Time) {
 // them. Empty means that it is to be applied.
 func (k Kept) Of(want, is *unstructured.Unstructured, now time.Time) []Difference {
 	last, known := k[is.GetUID()]
-	age := now.Sub(last.at)
-	limit := keptFor
+	if !known {
+		return nil
+	}
+	age, limit := now.Sub(last.at), keptFor
 	if len(Unchangeable(want, is)) > 0 {
 		limit = keptAtMost
 	}
-	if !known || age > limit {
+	if age > limit {
 		return nil
 	}
 	found := Differences(want, is)

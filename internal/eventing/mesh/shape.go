@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/knative"
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
 
 // The kinds of the mesh, in the version that eventing needs.
@@ -29,6 +29,8 @@ const (
 	triggerQuery = backend.EventsPath + "?" + backend.TriggerParameter + "="
 	// brokerAnnotation has the UID of the Broker that a Trigger was created for.
 	brokerAnnotation = "eventing.kyma-project.io/broker"
+	// longestValue is how much of a value a difference shows, in bytes.
+	longestValue = 200
 	// reachedAnnotation has the UID of the Trigger once a probe has come through it.
 	reachedAnnotation = "eventing.kyma-project.io/reached"
 )
@@ -90,7 +92,7 @@ func differences(is, want *unstructured.Unstructured) (found []string) {
 		}
 		got, _, _ := unstructured.NestedFieldNoCopy(is.Object, fields...)
 		wanted, _, _ := unstructured.NestedFieldNoCopy(want.Object, fields...)
-		found = append(found, fmt.Sprintf("%s is %s, and not %s", strings.Join(fields, "."), short(got), short(wanted)))
+		found = append(found, fmt.Sprintf("%s is %s, and not %s", strings.Join(fields, "."), redact.Short(got, longestValue), redact.Short(wanted, longestValue)))
 	}
 	for _, fields := range [][]string{
 		{"spec", "broker"},
@@ -111,19 +113,6 @@ func differences(is, want *unstructured.Unstructured) (found []string) {
 	note(len(attributes) > 0, "spec", "filter")
 	note(!equality.Semantic.DeepEqual(delivery(is), delivery(want)), "spec", "delivery")
 	return found
-}
-
-// short is a value in JSON, as much of it as a message has room for.
-func short(value any) string {
-	const longest = 200
-	raw, err := json.Marshal(value)
-	switch {
-	case err != nil:
-		return fmt.Sprintf("%T", value)
-	case len(raw) > longest:
-		return string(raw[:longest]) + "…"
-	}
-	return string(raw)
 }
 
 func delivery(trigger *unstructured.Unstructured) map[string]any {

@@ -125,10 +125,10 @@ func (p Purge) Do(ctx context.Context, s jetstream.Stream) (purged, open []strin
 	several := before.Cluster != nil && len(before.Cluster.Replicas) > 0
 	var former *Look
 	if several {
-		if p.Before == nil {
-			return nil, p.Removed, ErrUnstable
+		if p.Before != nil {
+			former = p.Before.stable(before, consumers, time.Now())
 		}
-		if former = p.Before.stable(before, consumers, time.Now()); former == nil {
+		if former == nil {
 			return nil, p.Removed, ErrUnstable
 		}
 		last = former.last

@@ -313,7 +313,7 @@ func TestNobodyServesTheKyma(t *testing.T) {
 		return err
 	})
 	const kyma, warned = "Kyma kyma-system/default", "warning module-is-unserved Kyma kyma-system/default"
-	s.document("Let lifecycle-manager go", "for module in eventing nats", "for module in")    // it would wait in vain
+	s.document("Let lifecycle-manager go", "for module in eventing nats", "for module in")    // it would wait until its time limit
 	stuck := []string{"error module-is-managed " + kyma, "warning module-is-managed " + kyma} // there is no NATS
 	s.document("If no lifecycle-manager serves the Kyma")
 	s.found("said while it was written", stuck...)
