@@ -21,7 +21,7 @@ var subscriptionKind = eventingv1alpha2.GroupVersion.WithResource("subscriptions
 // interest knows which events somebody has subscribed to, by the Subscriptions of the cluster. It
 // is for the metrics alone: an event is published whatever it says.
 //
-// NATS does not tell. For an event without a consumer, nats-server 2.15.2 skips a sequence of the
+// NATS does not tell. For an event without a consumer, nats-server 2.15.3 skips a sequence of the
 // stream, remembers the id, and answers with that sequence: the acknowledgment is the same as that
 // of an event that was stored (processJetStreamMsg, noInterest). The Broker answers with 2xx, too.
 //
