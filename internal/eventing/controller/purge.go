@@ -23,9 +23,13 @@ const (
 	purgeSoon = 200 * time.Millisecond
 	// purgeAgain is when a purge is repeated that left something, or failed.
 	purgeAgain = 15 * time.Second
+	// purgeTaken is how often is looked for what all have taken, where NATS does not delete it. It
+	// is deleted when two looks that are stream.StableFor apart say so.
+	purgeTaken = stream.StableFor / 2
 )
 
-// purges deletes what consumers leave that are gone, or that have other filters now.
+// purges deletes what consumers leave that are gone, or that have other filters now, and what all
+// have taken, where NATS does not do that.
 type purges struct {
 	queue
 	link *link.Link
@@ -76,11 +80,16 @@ func (p *purges) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		return reconcile.Result{RequeueAfter: purgeAgain}, nil
 	}
 	purged, open, err := stream.Purge{Removed: filters, All: all, Allowed: p.lock.Check, Before: &p.before}.Do(ctx, s)
-	if len(purged) > 0 {
+	keepsTaken := stream.KeepsTaken(s.CachedInfo().Config)
+	again := purgeAgain
+	if keepsTaken {
+		again = purgeTaken
+	}
+	if len(purged) > 0 && (!keepsTaken || len(filters) > 0) {
 		p.log.Info("deleted events that no Subscription waits for", zap.Strings("subjects", purged[:min(len(purged), 20)]), zap.Int("number", len(purged)))
 	}
 	if errors.Is(err, stream.ErrUnstable) {
-		return reconcile.Result{RequeueAfter: purgeAgain}, nil
+		return reconcile.Result{RequeueAfter: again}, nil
 	}
 	if err != nil {
 		p.log.Warn("cannot delete each event that no Subscription waits for", zap.Error(err))
@@ -94,8 +103,8 @@ func (p *purges) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	}
 	p.all = p.all && !all
 	p.mu.Unlock()
-	if len(open) > 0 {
-		return reconcile.Result{RequeueAfter: purgeAgain}, nil
+	if len(open) > 0 || keepsTaken {
+		return reconcile.Result{RequeueAfter: again}, nil
 	}
 	p.before = stream.Look{} // it has all consumers in it
 	return reconcile.Result{}, nil

@@ -1,10 +1,10 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +14,8 @@ import (
 
 // Purge deletes from the stream what no consumer has to get. NATS does that itself when a consumer
 // is deleted or gets other filters, but exactly only if that spans fewer than 100,000 sequences,
-// and on one server it does not look again: docs/decisions/1021-delivery-and-consumers.md.
+// and on one server it does not look again: docs/decisions/1021-delivery-and-consumers.md. What
+// several servers store is deleted by Purge alone, also when all have taken it: Config says why.
 type Purge struct {
 	// Removed are filters that a consumer had and has no more.
 	Removed []string
@@ -36,12 +37,17 @@ var ErrUnstable = errors.New("the servers of NATS have just changed")
 // was purged while servers were replaced by what one of them said, somebody had been waiting for.
 const StableFor = 10 * time.Second
 
+// mostPurged is how many subjects are purged at once of an open stream that keeps what was taken:
+// each one is a request that all servers store. Those with the most events come first.
+const mostPurged = 100
+
 // Look is what several servers say at a time.
 type Look struct {
 	at time.Time
 	// created is when the stream was: the sequences of another one say nothing.
-	created   time.Time
-	last      uint64
+	created time.Time
+	last    uint64
+	// leader is the server that leads, and those that are away.
 	leader    string
 	consumers map[string]*jetstream.ConsumerInfo
 }
@@ -68,12 +74,22 @@ func (l *Look) stable(info *jetstream.StreamInfo, consumers []*jetstream.Consume
 	return &former
 }
 
-// leaderOf is the server that leads while all others are up to date; "" while one is not.
+// leaderOf is the server that leads, and which ones are away; "" while another one has not caught
+// up. One that is away may be so for long, and the rest is most of them.
 func leaderOf(c *jetstream.ClusterInfo) string {
-	if c == nil || slices.ContainsFunc(c.Replicas, func(r *jetstream.PeerInfo) bool { return !r.Current || r.Offline }) {
+	if c == nil || c.Leader == "" {
 		return ""
 	}
-	return c.Leader
+	is := c.Leader
+	for _, r := range slices.SortedFunc(slices.Values(c.Replicas), func(a, b *jetstream.PeerInfo) int { return strings.Compare(a.Name, b.Name) }) {
+		switch {
+		case r.Offline:
+			is += " without " + r.Name
+		case !r.Current:
+			return ""
+		}
+	}
+	return is
 }
 
 // of are the consumers of a subject as they were and as they are, by which nothing is purged that
@@ -104,7 +120,7 @@ func (l *Look) of(subject string, consumers []*jetstream.ConsumerInfo) (both []*
 //
 // What is deleted was stored before the consumers were listed. A consumer that is created meanwhile
 // gets only what is stored later, and one that is listed has taken everything up to its floor, so
-// that nothing goes that somebody waits for.
+// that nothing goes that somebody waits for. purged are subjects, those with the most events first.
 func (p Purge) Do(ctx context.Context, s jetstream.Stream) (purged, open []string, err error) {
 	before, err := s.Info(ctx)
 	if err != nil || before.State.Msgs == 0 {
@@ -133,42 +149,75 @@ func (p Purge) Do(ctx context.Context, s jetstream.Stream) (purged, open []strin
 		}
 		last = former.last
 	}
+	keepsTaken := KeepsTaken(before.Config)
 	unstable := false
 	// Each event that somebody waits for is counted at least once.
 	left := before.State.Msgs > waiting(consumers)
-	for _, subject := range slices.Sorted(maps.Keys(now.State.Subjects)) {
+	var due []subjectUpTo
+	lowest := last
+	for subject, count := range now.State.Subjects {
 		removed := slices.IndexFunc(p.Removed, func(filter string) bool { return matches(filter, subject) })
 		taking := consumers
 		if several {
 			both, ok := former.of(subject, consumers)
 			if !ok {
-				unstable = true
+				unstable, lowest = true, 0
 				continue
 			}
 			taking = both
 		}
 		upTo, shared, behind := unwanted(subject, last, taking)
+		lowest = min(lowest, upTo)
 		if behind && removed >= 0 && !slices.Contains(open, p.Removed[removed]) {
 			open = append(open, p.Removed[removed])
 		}
-		if upTo == 0 || shared && removed < 0 && !left && !p.All {
+		if upTo == 0 || shared && removed < 0 && !left && !p.All && !keepsTaken {
 			continue
+		}
+		due = append(due, subjectUpTo{subject, upTo, count})
+	}
+	slices.Sort(open)
+	slices.SortFunc(due, func(a, b subjectUpTo) int {
+		return cmp.Or(cmp.Compare(b.count, a.count), strings.Compare(a.subject, b.subject))
+	})
+	if keepsTaken {
+		// What all have taken goes in one request.
+		if lowest > 0 {
+			due = slices.DeleteFunc(due, func(d subjectUpTo) bool { return d.upTo == lowest })
+			due = slices.Insert(due, 0, subjectUpTo{upTo: lowest})
+		}
+		if Open(before.Config) && !p.All && len(p.Removed) == 0 {
+			due = due[:min(mostPurged, len(due))]
+		}
+	}
+	for _, d := range due {
+		options := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSequence(d.upTo + 1)}
+		if d.subject != "" {
+			options = append(options, jetstream.WithPurgeSubject(d.subject))
 		}
 		if p.Allowed != nil {
 			err = p.Allowed()
 		}
 		if err == nil {
-			err = s.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(upTo+1))
+			err = s.Purge(ctx, options...)
 		}
 		if err != nil {
-			return purged, p.Removed, fmt.Errorf("cannot purge subject %s up to sequence %d: %w", subject, upTo, err)
+			return purged, p.Removed, fmt.Errorf("cannot purge subject %s up to sequence %d: %w", cmp.Or(d.subject, ">"), d.upTo, err)
 		}
-		purged = append(purged, subject)
+		if d.subject != "" {
+			purged = append(purged, d.subject)
+		}
 	}
 	if unstable {
 		return purged, p.Removed, ErrUnstable
 	}
 	return purged, open, nil
+}
+
+// subjectUpTo is a subject, up to which sequence nobody has to get it, and how many events it has.
+type subjectUpTo struct {
+	subject     string
+	upTo, count uint64
 }
 
 // unwanted is up to which sequence no consumer has to get messages of a subject any more; 0 if that

@@ -41,6 +41,12 @@ const (
 // Config is the stream. While it is closed, no event can be published to it, and consumers go on.
 // NATS discards nothing: a full stream refuses events, those of one type of one source included.
 // Without DiscardNewPerSubject, it would delete events that nobody got.
+//
+// One server deletes an event when each consumer has acknowledged it. Several servers keep it until
+// Purge deletes it: each of them decides by the consumers that it knows, and a server that was away
+// or has lost its volume stores events before it knows of the consumers that are new to it. It
+// would skip what only those wait for, for ever, and be as healthy as the others:
+// docs/decisions/1215-nats-servers-and-their-volumes.md.
 func Config(c operatorv1alpha1.BackendConfig, epoch string, open bool) jetstream.StreamConfig {
 	subjects, storage := backend.ClosedSubjects, jetstream.FileStorage
 	if open {
@@ -49,10 +55,14 @@ func Config(c operatorv1alpha1.BackendConfig, epoch string, open bool) jetstream
 	if c.NATSStreamStorageType == operatorv1alpha1.StorageMemory {
 		storage = jetstream.MemoryStorage
 	}
+	retention := jetstream.InterestPolicy
+	if c.NATSStreamReplicas > 1 {
+		retention = jetstream.LimitsPolicy
+	}
 	return jetstream.StreamConfig{
 		Name:                 backend.Stream,
 		Subjects:             []string{subjects},
-		Retention:            jetstream.InterestPolicy,
+		Retention:            retention,
 		Storage:              storage,
 		Replicas:             int(c.NATSStreamReplicas),
 		MaxBytes:             c.NATSStreamMaxSize.Value(),
@@ -63,6 +73,10 @@ func Config(c operatorv1alpha1.BackendConfig, epoch string, open bool) jetstream
 		Metadata:             map[string]string{managedBy: backend.Operator, epochKey: epoch},
 	}
 }
+
+// KeepsTaken tells whether events stay in a stream when each consumer has taken them, until they are
+// purged.
+func KeepsTaken(c jetstream.StreamConfig) bool { return c.Retention == jetstream.LimitsPolicy }
 
 // Differs tells whether a stream is not as it is wanted. Metadata that NATS or others added do not
 // count.
