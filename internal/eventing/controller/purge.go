@@ -23,9 +23,9 @@ const (
 	purgeSoon = 200 * time.Millisecond
 	// purgeAgain is when a purge is repeated that left something, or failed.
 	purgeAgain = 15 * time.Second
-	// purgeTaken is how often is looked for what all have taken, where NATS does not delete it. It
-	// is deleted when two looks that are stream.StableFor apart say so.
-	purgeTaken = stream.StableFor / 2
+	// purgeTaken is how often is looked for what all have taken, where NATS does not delete it, and
+	// purgeTight is that while it should go soon. It is deleted when two looks say so.
+	purgeTaken, purgeTight = 5 * time.Second, time.Second
 )
 
 // purges deletes what consumers leave that are gone, or that have other filters now, and what all
@@ -84,6 +84,9 @@ func (p *purges) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	again := purgeAgain
 	if keepsTaken {
 		again = purgeTaken
+	}
+	if keepsTaken && p.before.Tight {
+		again = purgeTight
 	}
 	if len(purged) > 0 && (!keepsTaken || len(filters) > 0) {
 		p.log.Info("deleted events that no Subscription waits for", zap.Strings("subjects", purged[:min(len(purged), 20)]), zap.Int("number", len(purged)))

@@ -32,7 +32,7 @@ func Holders(of jetstream.StreamState, consumers []*jetstream.ConsumerInfo, subj
 	}
 	for _, c := range consumers {
 		waiting := c.NumPending + uint64(max(c.NumAckPending, 0))
-		if waiting == 0 || subject != "" && !consumes(c.Config, subject) {
+		if waiting == 0 || subject != "" && !Consumes(c.Config, subject) {
 			continue
 		}
 		var n, sum float64

@@ -43,35 +43,77 @@ const mostPurged = 100
 
 // Look is what several servers say at a time.
 type Look struct {
-	at time.Time
+	// Tight: the stream, or a subject, has filled a part of its limit, or the stream is closed and
+	// is to become empty. What all have taken should go soon.
+	Tight bool
+
+	// since is when the same server has begun to lead, as far as looks can tell.
+	since time.Time
 	// created is when the stream was: the sequences of another one say nothing.
 	created time.Time
 	last    uint64
 	// leader is the server that leads, and those that are away.
 	leader    string
-	consumers map[string]*jetstream.ConsumerInfo
+	consumers map[string]seen
 }
 
-// stable returns the former look if it can be compared with a new one, which takes its place then:
-// it is old enough, the same server leads, and the stream is the same. Otherwise it returns nil.
-func (l *Look) stable(info *jetstream.StreamInfo, consumers []*jetstream.ConsumerInfo, now time.Time) *Look {
-	is := Look{at: now, created: info.Created, last: info.State.LastSeq, leader: leaderOf(info.Cluster), consumers: map[string]*jetstream.ConsumerInfo{}}
-	for _, c := range consumers {
-		is.consumers[c.Name] = c
-	}
+// seen is a consumer, since when the same server leads it, and when it was not named any more.
+type seen struct {
+	*jetstream.ConsumerInfo
+	since, gone time.Time
+}
+
+// next makes a look the present one, and returns the one before if both can be compared: the same
+// server leads for StableFor, and the stream is the same. Otherwise it returns nil.
+func (l *Look) next(info *jetstream.StreamInfo, consumers []*jetstream.ConsumerInfo, now time.Time) *Look {
 	former := *l
-	switch {
-	case is.leader == "":
+	is := Look{since: now, created: info.Created, last: info.State.LastSeq, leader: leaderOf(info.Cluster), consumers: map[string]seen{}}
+	for _, c := range consumers {
+		since := now
+		if was, ok := former.consumers[c.Name]; ok && was.gone.IsZero() && was.Created.Equal(c.Created) && leaderOf(was.Cluster) == leaderOf(c.Cluster) {
+			since = was.since
+		}
+		is.consumers[c.Name] = seen{ConsumerInfo: c, since: since}
+	}
+	for name, was := range former.consumers {
+		if _, ok := is.consumers[name]; ok {
+			continue
+		}
+		if was.gone.IsZero() {
+			was.gone = now
+		}
+		if now.Sub(was.gone) < StableFor {
+			is.consumers[name] = was
+		}
+	}
+	if is.leader == "" {
 		*l = Look{}
 		return nil
-	case former.leader != is.leader || !former.created.Equal(is.created):
-		*l = is
-		return nil
-	case now.Sub(former.at) < StableFor:
-		return nil
+	}
+	same := former.leader == is.leader && former.created.Equal(is.created)
+	if same {
+		is.since = former.since
 	}
 	*l = is
+	if !same || now.Sub(is.since) < StableFor {
+		return nil
+	}
 	return &former
+}
+
+// of are the consumers of a subject as they were and as they are, by which nothing is purged that
+// one of the two has not taken. ok is false if they have been others, or led by others, until now.
+func (l *Look) of(former *Look, subject string, now time.Time) (both []*jetstream.ConsumerInfo, ok bool) {
+	for name, is := range l.consumers {
+		if !Consumes(is.Config, subject) {
+			continue
+		}
+		if !is.gone.IsZero() || leaderOf(is.Cluster) == "" || now.Sub(is.since) < StableFor {
+			return nil, false
+		}
+		both = append(both, is.ConsumerInfo, former.consumers[name].ConsumerInfo)
+	}
+	return both, true
 }
 
 // leaderOf is the server that leads, and which ones are away; "" while another one has not caught
@@ -90,29 +132,6 @@ func leaderOf(c *jetstream.ClusterInfo) string {
 		}
 	}
 	return is
-}
-
-// of are the consumers of a subject as they were and as they are, by which nothing is purged that
-// one of the two has not taken. ok is false if they are others, or led by others.
-func (l *Look) of(subject string, consumers []*jetstream.ConsumerInfo) (both []*jetstream.ConsumerInfo, ok bool) {
-	count := 0
-	for _, was := range l.consumers {
-		if consumes(was.Config, subject) {
-			count++
-		}
-	}
-	for _, c := range consumers {
-		if !consumes(c.Config, subject) {
-			continue
-		}
-		count--
-		was := l.consumers[c.Name]
-		if was == nil || !was.Created.Equal(c.Created) || leaderOf(c.Cluster) == "" || leaderOf(was.Cluster) != leaderOf(c.Cluster) {
-			return nil, false
-		}
-		both = append(both, was, c)
-	}
-	return both, count == 0
 }
 
 // Do purges, and returns the subjects. open are the filters of Removed of which something may be
@@ -140,13 +159,15 @@ func (p Purge) Do(ctx context.Context, s jetstream.Stream) (purged, open []strin
 	}
 	several := before.Cluster != nil && len(before.Cluster.Replicas) > 0
 	var former *Look
+	at := time.Now()
+	if several && p.Before != nil {
+		former = p.Before.next(before, consumers, at)
+		p.Before.Tight = tight(now) || !Open(now.Config)
+	}
+	if several && former == nil {
+		return nil, p.Removed, ErrUnstable
+	}
 	if several {
-		if p.Before != nil {
-			former = p.Before.stable(before, consumers, time.Now())
-		}
-		if former == nil {
-			return nil, p.Removed, ErrUnstable
-		}
 		last = former.last
 	}
 	keepsTaken := KeepsTaken(before.Config)
@@ -159,7 +180,7 @@ func (p Purge) Do(ctx context.Context, s jetstream.Stream) (purged, open []strin
 		removed := slices.IndexFunc(p.Removed, func(filter string) bool { return matches(filter, subject) })
 		taking := consumers
 		if several {
-			both, ok := former.of(subject, consumers)
+			both, ok := p.Before.of(former, subject, at)
 			if !ok {
 				unstable, lowest = true, 0
 				continue
@@ -214,6 +235,20 @@ func (p Purge) Do(ctx context.Context, s jetstream.Stream) (purged, open []strin
 	return purged, open, nil
 }
 
+// tight tells whether a quarter of what the stream, or a subject, may hold is taken.
+func tight(of *jetstream.StreamInfo) bool {
+	const part = 4
+	if of.Config.MaxBytes > 0 && of.State.Bytes > uint64(of.Config.MaxBytes)/part {
+		return true
+	}
+	for _, n := range of.State.Subjects {
+		if of.Config.MaxMsgsPerSubject > 0 && n > uint64(of.Config.MaxMsgsPerSubject)/part {
+			return true
+		}
+	}
+	return false
+}
+
 // subjectUpTo is a subject, up to which sequence nobody has to get it, and how many events it has.
 type subjectUpTo struct {
 	subject     string
@@ -227,7 +262,7 @@ type subjectUpTo struct {
 func unwanted(subject string, last uint64, consumers []*jetstream.ConsumerInfo) (upTo uint64, shared, behind bool) {
 	upTo = last
 	for _, c := range consumers {
-		if !consumes(c.Config, subject) {
+		if !Consumes(c.Config, subject) {
 			continue
 		}
 		shared = true
@@ -282,7 +317,8 @@ func Removed(is, want jetstream.ConsumerConfig) []string {
 	return slices.DeleteFunc(slices.Clone(Filters(is)), func(filter string) bool { return slices.Contains(Filters(want), filter) })
 }
 
-func consumes(c jetstream.ConsumerConfig, subject string) bool {
+// Consumes tells whether a consumer gets the events of a subject.
+func Consumes(c jetstream.ConsumerConfig, subject string) bool {
 	filters := Filters(c)
 	return len(filters) == 0 || slices.ContainsFunc(filters, func(filter string) bool { return matches(filter, subject) })
 }

@@ -78,7 +78,15 @@ func TestServerThatWasAway(t *testing.T) {
 	config := small()
 	config.NATSMaxMsgsPerTopic, config.NATSStreamReplicas = 100_000, 3
 	config.NATSStreamMaxSize.Set(100 << 20)
-	p.createStream(t, js(t, p.as(t, "manager")), stream.Config(config, "e1", true))
+	// Earlier versions kept only what somebody waited for, with several servers, too.
+	want := stream.Config(config, "e1", true)
+	former := want
+	former.Retention = jetstream.InterestPolicy
+	manager := js(t, p.as(t, "manager"))
+	p.createStream(t, manager, former)
+	if _, err := manager.UpdateStream(t.Context(), want); err != nil || !stream.Differs(former, want) {
+		t.Fatalf("the stream of an earlier version cannot be changed: %v", err)
+	}
 	controller, publisher := js(t, p.as(t, "controller")), js(t, p.as(t, "publisher"))
 	healthy(t, away)
 	away.Kill()
