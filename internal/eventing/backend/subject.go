@@ -25,6 +25,8 @@ const (
 	DeadLetters        = "dead-letters"
 	DeadLetterSubjects = deadLetterPrefix + ">"
 
+	// retryToken is that of no source, and no type ends with it: = begins the code of a byte.
+	retryToken       = "=retry"
 	deadLetterPrefix = "dead-letters."
 	subjectPrefix    = "kyma."
 	// MaxSource is the longest source, in bytes: a subject has to fit into one line of the
@@ -64,6 +66,12 @@ func ParseSubject(subject string) (source, eventType string, err error) {
 		}
 	}
 	return parts[0], strings.Join(parts[1:], "."), nil
+}
+
+// RetrySubject is where events are stored again that one consumer has to get, and nobody else:
+// kyma.=retry.<consumer>.=retry. Only controllers may publish to it.
+func RetrySubject(consumer string) string {
+	return subjectPrefix + retryToken + "." + consumer + "." + retryToken
 }
 
 // DeadLetterSubject is where the events are stored that a Subscription gave up:

@@ -41,6 +41,8 @@ type state struct {
 	// to NATS said so.
 	created  time.Time
 	connects int
+	// keepsTaken: the stream keeps what all have taken (stream.KeepsTaken).
+	keepsTaken bool
 	// broker is that of the mesh; without UID there is none.
 	broker mesh.Broker
 	// meshWaits is what the Trigger of the mesh waits for, "" if events come through it. meshFailed
@@ -151,10 +153,12 @@ func (c *Controller) findStream(ctx context.Context, s *state) (err error) {
 	before := c.state
 	c.mu.Unlock()
 	if err = c.link.Use(s.backends.NATS); err == nil {
-		s.created, s.connects, err = c.link.Created(ctx)
+		var config jetstream.StreamConfig
+		s.created, config, s.connects, err = c.link.Stream(ctx)
+		s.keepsTaken = stream.KeepsTaken(config)
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		s.created, s.connects = before.created, before.connects // nothing is known of a change
+		s.created, s.connects, s.keepsTaken = before.created, before.connects, before.keepsTaken // nothing is known of a change
 	}
 	return err
 }
@@ -168,7 +172,7 @@ func (c *Controller) take(s *state, first bool) (changed bool) {
 		return false
 	}
 	s.round = c.state.round
-	changed = c.state.asked != s.asked || c.state.known != s.known || c.state.connects != s.connects || !c.state.created.Equal(s.created) || c.state.broker != s.broker || c.state.meshWaits != s.meshWaits ||
+	changed = c.state.asked != s.asked || c.state.known != s.known || c.state.connects != s.connects || !c.state.created.Equal(s.created) || c.state.keepsTaken != s.keepsTaken || c.state.broker != s.broker || c.state.meshWaits != s.meshWaits ||
 		!maps.Equal(c.state.backends.Data(), s.backends.Data())
 	if c.state.connects != s.connects || !c.state.created.Equal(s.created) || c.state.broker != s.broker {
 		c.swept = time.Time{}

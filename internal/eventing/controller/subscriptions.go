@@ -268,6 +268,9 @@ func (c *Controller) ensureConsumer(ctx context.Context, key types.NamespacedNam
 		return errNoStream
 	}
 	want := stream.Consumer(key.Namespace, key.Name, p.Filters, p.InFlight == 1)
+	if now.keepsTaken {
+		want = stream.WithRetries(want)
+	}
 	want.Metadata[stream.UIDKey], want.Metadata[stream.GenerationKey] = string(p.UID), strconv.FormatInt(generation, 10)
 	is := made{want: want, created: now.created, connects: connects}
 	c.mu.Lock()
@@ -306,7 +309,7 @@ func (c *Controller) ensureConsumer(ctx context.Context, key types.NamespacedNam
 		}
 		// The stream may have been replaced in the meantime, and then "ready" would be said of
 		// another one than that of the epoch.
-		if created, _, err := c.link.Created(ctx); err != nil || !created.Equal(now.created) {
+		if created, _, _, err := c.link.Stream(ctx); err != nil || !created.Equal(now.created) {
 			c.backends.add(c.backendsKey(), 0)
 			return c.noConsumer(errors.Join(err, errNoStream))
 		}

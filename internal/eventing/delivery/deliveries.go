@@ -43,6 +43,9 @@ type Options struct {
 	Lost func(subscription types.NamespacedName)
 	// firstRetry is how long an event waits that was refused once. 0 is the constant.
 	firstRetry time.Duration
+	// requeueBehind is how far an event may be behind those that its sink has taken. 0 is the
+	// constant.
+	requeueBehind uint64
 }
 
 // Keeper stores events that are given up: letters.Store.

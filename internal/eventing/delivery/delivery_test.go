@@ -55,49 +55,6 @@ func TestParseSink(t *testing.T) {
 	}
 }
 
-func TestRetryDelay(t *testing.T) {
-	for _, tc := range []struct {
-		reason    string
-		delivered uint64
-		asked     time.Duration
-		random    float64
-		want      time.Duration
-	}{
-		{"the first", 1, 0, .5, time.Second},
-		{"twice as long", 2, 0, .5, 2 * time.Second},
-		{"the fifth", 5, 0, .5, 16 * time.Second},
-		{"at most", 6, 0, .5, 30 * time.Second},
-		{"still at most, after years", 1 << 40, 0, .5, 30 * time.Second},
-		{"a number that NATS never says", 0, 0, .5, time.Second},
-		{"the shortest", 1, 0, 0, 800 * time.Millisecond},
-		{"the longest", 6, 0, 1, 36 * time.Second},
-		{"the sink asks for more", 1, time.Minute, .5, time.Minute},
-		{"the sink asks for less", 6, time.Second, .5, 30 * time.Second},
-		{"the sink asks for too much", 1, time.Hour, .5, 5 * time.Minute},
-	} {
-		if got := retryDelay(firstRetry, tc.delivered, tc.asked, tc.random); got != tc.want {
-			t.Errorf("%s: %s, want %s", tc.reason, got, tc.want)
-		}
-	}
-}
-
-func TestRetryAfter(t *testing.T) {
-	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
-	for text, want := range map[string]time.Duration{
-		"":                              0,
-		"7":                             7 * time.Second,
-		"-7":                            0,
-		"soon":                          0,
-		"99999999999999999999":          0,
-		"Sun, 22 Nov 2026 10:01:00 GMT": time.Minute,
-		"Sun, 22 Nov 2026 09:00:00 GMT": 0,
-	} {
-		if got := retryAfter(http.Header{"Retry-After": {text}}, now); got != want {
-			t.Errorf("Retry-After %q: %s, want %s", text, got, want)
-		}
-	}
-}
-
 func TestEventHeader(t *testing.T) {
 	full := func(change func(nats.Header)) nats.Header {
 		h := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"shop"}, "ce-type": {"a.b"}, "Nats-Msg-Id": {"x"}, "content-type": {"text/plain"}}

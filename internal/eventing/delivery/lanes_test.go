@@ -79,37 +79,6 @@ func TestLanesAfterAnswers(t *testing.T) {
 	}
 }
 
-func TestRepeatDelay(t *testing.T) {
-	bad, gone, busy, down := outcome{code: "400", problem: "x"}, outcome{code: "410", problem: "x"}, outcome{code: "503", problem: "x"}, outcome{code: "error", problem: "x"}
-	for _, tc := range []struct {
-		reason  string
-		o       outcome
-		n       uint64
-		waiting int
-		want    time.Duration
-	}{
-		{"the first of few", bad, 1, 10, time.Second},
-		{"the first of a sink that has no time", busy, 1, 10, time.Second},
-		{"as long as before", busy, 100, 1000, 30 * time.Second},
-		{"refused again and again", gone, afterTries, 1000, 30 * time.Second},
-		{"the last stage", gone, afterTries + 1, 1000, slowest},
-		{"408 is none of the event's", outcome{code: "408", problem: "x"}, 100, 0, 30 * time.Second},
-		{"425 neither", outcome{code: "425", problem: "x"}, 100, 0, 30 * time.Second},
-		{"429 neither", outcome{code: "429", problem: "x"}, 100, 0, 30 * time.Second},
-		{"no answer neither", down, 100, 0, 30 * time.Second},
-		{"a redirect neither", outcome{code: "307", problem: "x"}, 100, 0, 30 * time.Second},
-		{"many refused: 50 a second", bad, 1, 20_000, 400 * time.Second},
-		{"at most", bad, 1, 1_000_000, longestRefused},
-		{"many failed: 200 a second", busy, 1, 20_000, 100 * time.Second},
-		{"at most", down, 1, 1_000_000, longestFailed},
-		{"what the sink asks for", outcome{code: "429", problem: "x", after: 4 * time.Minute}, 1, 20_000, 4 * time.Minute},
-	} {
-		if got := repeatDelay(tc.o, firstRetry, tc.n, tc.waiting, .5); got != tc.want {
-			t.Errorf("%s: %s, want %s", tc.reason, got, tc.want)
-		}
-	}
-}
-
 // TestReach: a sink that cannot be reached is asked with one event at a time, and not all the time.
 func TestReach(t *testing.T) {
 	down, refused := outcome{code: "error", problem: "in whatever words", unreachable: true}, outcome{code: "503", problem: "the sink answers 503"}

@@ -7,11 +7,12 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/retry"
 )
 
 // CompleteAfter is after which time NATS has sent each event again that it waits for: the longest
 // delay of a repeat with its spread, and as long as NATS waits for a process that was killed.
-const CompleteAfter = longestRefused*12/10 + backend.AckWait
+const CompleteAfter = retry.Longest + backend.AckWait
 
 const (
 	// elsewhere is from when on an event that should have come again counts as one that came to

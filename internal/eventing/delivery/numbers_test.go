@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/retry"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
@@ -33,7 +34,7 @@ func TestNumbers(t *testing.T) {
 	js, publish, _ := orderEvents(t, false)
 	set := func(d *Deliveries) {
 		t.Helper()
-		d.options.firstRetry = firstRetry / 10 // the sink asks for more, but for the last time
+		d.options.firstRetry = retry.First / 10 // the sink asks for more, but for the last time
 		if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 10}, Source{js.Conn(), "s", "c"}); err != nil {
 			t.Fatal(err)
 		}

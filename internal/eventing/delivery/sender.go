@@ -18,6 +18,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/retry"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/post"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
@@ -160,7 +161,7 @@ func (s *Sender) post(ctx context.Context, limit time.Duration, to *url.URL, hea
 	o := outcome{code: strconv.Itoa(status)}
 	if status < 200 || status > 299 {
 		o.problem = "the sink answers " + o.code
-		o.after = retryAfter(answer, time.Now())
+		o.after = retry.After(answer, time.Now())
 	}
 	return o
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/budget"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/retry"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 )
 
@@ -80,6 +82,8 @@ type worker struct {
 	repeats []repeat
 	ticks   *time.Timer
 	ticking bool
+	// newest is the last event, by its sequence, that the sink has taken here.
+	newest uint64
 	// traces are of events that wait in NATS for their next try, by sequence; unanswered is what
 	// NATS says how many they are.
 	traces     traces
@@ -175,6 +179,8 @@ type waiting struct {
 	about   *nats.MsgMetadata
 	since   time.Time
 	free    func()
+	// again: it was stored again, and may be of a type that the Subscription has no more.
+	again bool
 }
 
 // present are events that wait for a slot, or for the sink, by their sequence in the stream.
@@ -203,8 +209,15 @@ func (w *worker) receive(m *nats.Msg, free func()) {
 	if err != nil {
 		w.Log.Error("a message has not come from JetStream", zap.String("subscription", w.name), zap.Error(err))
 	}
-	e := waiting{m, about, time.Now(), free}
 	w.mu.Lock()
+	again := false
+	if err == nil {
+		var refused time.Time
+		if refused, again = retry.Queue(w.pull.source).Restore(m, about); again && w.traces[about.Sequence.Stream].refused.IsZero() {
+			w.traces[about.Sequence.Stream] = trace{refused: refused, published: about.Timestamp.UnixNano()}
+		}
+	}
+	e := waiting{m, about, time.Now(), free, again}
 	added := err == nil && w.busy.add(e) // NATS is told of an event that waits, too: it would send it again meanwhile
 	if added {
 		w.queue = append(w.queue, e)
@@ -257,7 +270,9 @@ func (w *worker) next() {
 	w.mu.Unlock()
 	for _, e := range leave {
 		w.giveBack(e.message, delay)
-		w.done(e)
+		w.mu.Lock()
+		w.busy.remove(e)
+		w.mu.Unlock()
 		w.bytes.Give(realSize(e.message))
 		e.free()
 	}
@@ -304,7 +319,7 @@ func (w *worker) run(e waiting) {
 
 // stepAside lets NATS send an event later that was not sent to the sink. The caller holds the lock.
 func (w *worker) stepAside(e waiting, now time.Time) {
-	at := now.Add(asideDelay(w.waiting(), rand.Float64()))
+	at := now.Add(retry.Aside(w.waiting(), rand.Float64()))
 	t := w.traces[e.about.Sequence.Stream]
 	t.aside++
 	t.published, t.next = e.about.Timestamp.UnixNano(), at.UnixNano()
@@ -321,7 +336,7 @@ func (w *worker) again(m *nats.Msg, about *nats.MsgMetadata, id string, o outcom
 	if t.refused.IsZero() {
 		t.refused = now
 	}
-	at := now.Add(repeatDelay(o, cmp.Or(w.firstRetry, firstRetry), t.tries(about), w.waiting(), rand.Float64()))
+	at := now.Add((retry.Refusal{Code: o.code, Asked: o.after}).Delay(cmp.Or(w.firstRetry, retry.First), t.tries(about), w.waiting(), rand.Float64()))
 	t.published, t.next = about.Timestamp.UnixNano(), at.UnixNano()
 	w.traces[about.Sequence.Stream] = t
 	if w.settings.MaxInFlight == 1 {
@@ -378,6 +393,11 @@ func (w *worker) overdue(about *nats.MsgMetadata, now time.Time) bool {
 // process, which waits for it. It tells whether NATS is told later.
 func (w *worker) deliver(e waiting) (later bool) {
 	m, about := e.message, e.about
+	if e.again && retry.Queue(w.pull.source).Unasked(m.Subject) {
+		w.acknowledge(m)
+		w.finish(about)
+		return false
+	}
 	header, err := eventHeader(m.Header)
 	if err != nil {
 		return w.invalid(m, about, err)
@@ -390,6 +410,9 @@ func (w *worker) deliver(e waiting) (later bool) {
 	w.mu.Lock()
 	w.reach.note(o, time.Now())
 	t := w.traces[about.Sequence.Stream]
+	if o.taken() {
+		w.newest = max(w.newest, about.Sequence.Stream)
+	}
 	w.mu.Unlock()
 	w.Watches.tell(w.subscription, w.settings.Sink, header, about.Timestamp, e.since, posted, about.NumDelivered, o)
 	given := !o.taken() && w.overdue(about, time.Now()) && w.giveUp(m, about, header, o)
@@ -402,13 +425,40 @@ func (w *worker) deliver(e waiting) (later bool) {
 		}
 		w.refusals.Say(w.Log, "a sink did not take an event, "+next, refused(w.subscription, header, o), zap.Uint64("try", t.tries(about)))
 	}
-	if o.taken() || given {
+	if o.taken() || given || w.requeue(m, about, header, o) {
 		w.acknowledge(m)
 		w.finish(about)
 		return false
 	}
 	w.again(m, about, header.Get("Ce-Id"), o)
 	return true
+}
+
+// requeue stores an event again that the sink has refused while it took much that came later, and
+// tells whether the first one can be acknowledged. If the stream takes nothing, the event becomes a
+// dead letter: it holds up the space of others, and would do so until it is given up.
+func (w *worker) requeue(m *nats.Msg, about *nats.MsgMetadata, header http.Header, o outcome) bool {
+	w.mu.Lock()
+	t, behind := w.traces[about.Sequence.Stream], w.newest > about.Sequence.Stream+cmp.Or(w.requeueBehind, retry.Behind)
+	w.mu.Unlock()
+	if !behind || w.settings.MaxInFlight == 1 { // in order, nothing came later
+		return false
+	}
+	if t.refused.IsZero() {
+		t.refused = time.Now()
+	}
+	err := retry.Queue(w.pull.source).Put(m, about, t.refused, t.tries(about))
+	var no *jetstream.APIError
+	switch {
+	case err == nil:
+		return true
+	case errors.As(err, &no) && w.giveUp(m, about, header, o):
+		w.Log.Warn("an event that its sink refuses held up the space of later ones, and the stream is full: it is a dead letter now",
+			zap.String("subscription", w.name), zap.Uint64("sequence", about.Sequence.Stream), zap.Error(err))
+		return true
+	}
+	w.Log.Debug("an event is not stored again", zap.String("subscription", w.name), zap.Error(err))
+	return false
 }
 
 // post sends an event to the sink, if that is one that the Subscription may have.
@@ -420,12 +470,6 @@ func (w *worker) post(header http.Header, data []byte) outcome {
 	o := w.Sender.send(context.Background(), backend.SinkTimeout, w.sink.url, header, data)
 	w.metrics.Posted(header, o.code, time.Since(began))
 	return o
-}
-
-func (w *worker) done(e waiting) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.busy.remove(e)
 }
 
 // tellProgress tells NATS of the events that the sink still works on, or that wait for it. One

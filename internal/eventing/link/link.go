@@ -132,18 +132,18 @@ func (l *Link) Connected() bool {
 	return err == nil
 }
 
-// Created is when the stream was created. The number says which connection answered. ErrNoNATS if
-// nobody answered.
-func (l *Link) Created(ctx context.Context) (time.Time, int, error) {
+// Stream is when the stream was created, and its settings. The number says which connection
+// answered. ErrNoNATS if nobody answered.
+func (l *Link) Stream(ctx context.Context) (created time.Time, config jetstream.StreamConfig, connects int, err error) {
 	js, connects, err := l.JetStream()
 	if err != nil {
-		return time.Time{}, connects, err
+		return created, config, connects, err
 	}
 	s, err := js.Stream(ctx, backend.Stream)
 	if err != nil {
-		return time.Time{}, connects, Unanswered(err)
+		return created, config, connects, Unanswered(err)
 	}
-	return s.CachedInfo().Created, connects, nil
+	return s.CachedInfo().Created, s.CachedInfo().Config, connects, nil
 }
 
 // Unanswered makes an error ErrNoNATS, too, if NATS gave no answer.

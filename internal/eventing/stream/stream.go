@@ -74,8 +74,8 @@ func Config(c operatorv1alpha1.BackendConfig, epoch string, open bool) jetstream
 	}
 }
 
-// KeepsTaken tells whether events stay in a stream when each consumer has taken them, until they are
-// purged.
+// KeepsTaken tells whether events stay in a stream when each consumer has taken them, until they
+// are purged.
 func KeepsTaken(c jetstream.StreamConfig) bool { return c.Retention == jetstream.LimitsPolicy }
 
 // Differs tells whether a stream is not as it is wanted. Metadata that NATS or others added do not
@@ -139,6 +139,14 @@ func Consumer(namespace, name string, filters []string, inOrder bool) jetstream.
 		MaxAckPending:  pending,
 		Metadata:       map[string]string{SubscriptionKey: namespace + "/" + name},
 	}
+}
+
+// WithRetries is a consumer that also gets what was stored for it again: where taken events are
+// kept, one that is refused holds up the purge of all that came after it, and is stored again,
+// behind them. The filter stays as long as the stream, so that no such event is left.
+func WithRetries(c jetstream.ConsumerConfig) jetstream.ConsumerConfig {
+	c.FilterSubjects = append(slices.Clone(c.FilterSubjects), backend.RetrySubject(c.Durable))
+	return c
 }
 
 // ConsumerDiffers tells whether a consumer is not as it is wanted. Metadata that NATS added do not

@@ -180,6 +180,9 @@ func TestUsers(t *testing.T) {
 	if _, err := publisher.Stream(ctx, backend.Stream); err != nil {
 		t.Errorf("the publisher cannot see whether the stream is open: %v", err)
 	}
+	if _, err := controller.Publish(ctx, backend.RetrySubject("mine"), []byte("1")); err != nil {
+		t.Errorf("the controller cannot store an event again: %v", err)
+	}
 	// A request that is refused is never answered; the server says so asynchronously.
 	for _, tc := range []struct {
 		user, subject string
@@ -187,6 +190,7 @@ func TestUsers(t *testing.T) {
 		{"publisher", "$JS.API.STREAM.DELETE.sap"},
 		{"publisher", "$JS.API.CONSUMER.CREATE.sap.mine"},
 		{"publisher", "other.subject"},
+		{"publisher", backend.RetrySubject("mine")},
 		{"controller", "$JS.API.STREAM.DELETE.sap"},
 		{"controller", "$JS.API.STREAM.UPDATE.sap"},
 		{"controller", "$JS.API.STREAM.PURGE.other"},

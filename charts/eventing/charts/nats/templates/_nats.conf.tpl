@@ -79,6 +79,7 @@ accounts {
             "$JS.API.CONSUMER.MSG.NEXT.sap.*"
             "$JS.API.CONSUMER.PAUSE.sap.*"
             "$JS.ACK.sap.>"
+            "kyma.=retry.>"
             "dead-letters.>"
             "$JS.API.STREAM.INFO.dead-letters"
             "$JS.API.STREAM.MSG.GET.dead-letters"
@@ -94,7 +95,7 @@ accounts {
       }
       {
         nkey: {{ .Values.users.publisher }}
-        permissions { publish: ["kyma.>", "$JS.API.STREAM.INFO.sap"], subscribe: ["_INBOX.publisher.>"] }
+        permissions { publish: { allow: ["kyma.>", "$JS.API.STREAM.INFO.sap"], deny: ["kyma.=retry.>"] }, subscribe: ["_INBOX.publisher.>"] }
       }
     ]
   }
