@@ -58,7 +58,7 @@ func TestLook(t *testing.T) {
 		if former == nil {
 			continue
 		}
-		both, ok := l.of(former, "a", start.Add(tc.after))
+		both, ok := l.of(former, l.index(), "a", start.Add(tc.after))
 		if upTo, _, _ := unwanted("a", former.last, both); ok == tc.unstable || former.last != tc.last || ok && upTo != tc.floor {
 			t.Errorf("%s: up to %d, stable %t, last %d", tc.reason, upTo, ok, former.last)
 		}
@@ -105,7 +105,7 @@ func TestLooks(t *testing.T) {
 			}
 			continue
 		}
-		both, ok := l.of(former, "a", now)
+		both, ok := l.of(former, l.index(), "a", now)
 		if !tc.stable || ok != tc.subject || ok && len(both) != 2*len(all) {
 			t.Errorf("%s: it is believed; the subject: %t, by %d", tc.at, ok, len(both))
 		}

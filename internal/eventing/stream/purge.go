@@ -103,17 +103,24 @@ func (l *Look) next(info *jetstream.StreamInfo, consumers []*jetstream.ConsumerI
 
 // of are the consumers of a subject as they were and as they are, by which nothing is purged that
 // one of the two has not taken. ok is false if they have been others, or led by others, until now.
-func (l *Look) of(former *Look, subject string, now time.Time) (both []*jetstream.ConsumerInfo, ok bool) {
-	for name, is := range l.consumers {
-		if !Consumes(is.Config, subject) {
-			continue
-		}
+func (l *Look) of(former *Look, bySubject *index, subject string, now time.Time) (both []*jetstream.ConsumerInfo, ok bool) {
+	for _, name := range bySubject.of(subject) {
+		is := l.consumers[name]
 		if !is.gone.IsZero() || leaderOf(is.Cluster) == "" || now.Sub(is.since) < StableFor {
 			return nil, false
 		}
 		both = append(both, is.ConsumerInfo, former.consumers[name].ConsumerInfo)
 	}
 	return both, true
+}
+
+// index has the consumers by their filters, also those that are not named any more.
+func (l *Look) index() *index {
+	i := newIndex()
+	for name, is := range l.consumers {
+		i.add(name, Filters(is.Config))
+	}
+	return i
 }
 
 // leaderOf is the server that leads, and which ones are away; "" while another one has not caught
@@ -174,18 +181,29 @@ func (p Purge) Do(ctx context.Context, s jetstream.Stream) (purged, open []strin
 	unstable := false
 	// Each event that somebody waits for is counted at least once.
 	left := before.State.Msgs > waiting(consumers)
+	byName, bySubject := map[string]*jetstream.ConsumerInfo{}, newIndex()
+	for _, c := range consumers {
+		byName[c.Name] = c
+		bySubject.add(c.Name, Filters(c.Config))
+	}
+	if several {
+		bySubject = p.Before.index()
+	}
 	var due []subjectUpTo
 	lowest := last
 	for subject, count := range now.State.Subjects {
 		removed := slices.IndexFunc(p.Removed, func(filter string) bool { return matches(filter, subject) })
-		taking := consumers
+		var taking []*jetstream.ConsumerInfo
 		if several {
-			both, ok := p.Before.of(former, subject, at)
-			if !ok {
+			var ok bool
+			if taking, ok = p.Before.of(former, bySubject, subject, at); !ok {
 				unstable, lowest = true, 0
 				continue
 			}
-			taking = both
+		} else {
+			for _, name := range bySubject.of(subject) {
+				taking = append(taking, byName[name])
+			}
 		}
 		upTo, shared, behind := unwanted(subject, last, taking)
 		lowest = min(lowest, upTo)
