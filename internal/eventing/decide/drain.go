@@ -42,7 +42,7 @@ func (nats) pending(w *World) int64 {
 	if w.NATS.Stream == nil {
 		return 0
 	}
-	return int64(w.NATS.Stream.State.Msgs) //nolint:gosec // it does not reach 2^63
+	return int64(stream.Waiting(w.NATS.Stream, w.NATS.Consumers)) //nolint:gosec // it does not reach 2^63
 }
 
 // leave closes the stream, and waits until it is empty.
@@ -69,7 +69,7 @@ func (n nats) leave(t *turn) {
 	}
 	if info != nil && w.NATS.Connected && !stream.Open(info.Config) && info.State.Msgs > 0 && !w.NATS.Dangling {
 		if at, ok := stream.ClosedAt(info.Config); ok && w.Now.Sub(at) <= drainLimit {
-			t.step(operatorv1alpha1.ReasonDraining, "NATS holds %d events. %s", info.State.Msgs, stream.Backlogs(w.NATS.Consumers))
+			t.step(operatorv1alpha1.ReasonDraining, "%s", stream.Holds(info, w.NATS.Consumers))
 			t.o.look(askAgain)
 			return
 		}
@@ -148,7 +148,7 @@ func (d *Rules) emptied(w *World, o *Decision, hinders blocked) bool {
 				info.State.Msgs, info.State.FirstSeq, info.State.LastSeq)
 			return false
 		}
-		hinders(operatorv1alpha1.ReasonStreamNotEmpty, "The stream holds %d events that nobody took. %s", info.State.Msgs, stream.Backlogs(w.NATS.Consumers))
+		hinders(operatorv1alpha1.ReasonStreamNotEmpty, "%s", stream.Holds(info, w.NATS.Consumers))
 		return false
 	case info != nil && !w.NATS.Quiet && len(w.NATS.Behind) > 0 && w.NATS.BehindFor >= silence:
 		// What one server says is not known to be all: a leader that was cut off answers with an

@@ -133,6 +133,24 @@ func Backlogs(consumers []*jetstream.ConsumerInfo) string {
 	return "Most events wait for " + strings.Join(texts, ", ") + "."
 }
 
+// Waiting is how many events of a stream somebody waits for. Where taken events are kept, one that
+// two Subscriptions wait for may count twice.
+func Waiting(of *jetstream.StreamInfo, consumers []*jetstream.ConsumerInfo) uint64 {
+	if !KeepsTaken(of.Config) {
+		return of.State.Msgs
+	}
+	return min(of.State.Msgs, waiting(consumers))
+}
+
+// Holds says what a stream holds that is not empty, and for whom.
+func Holds(of *jetstream.StreamInfo, consumers []*jetstream.ConsumerInfo) string {
+	n := Waiting(of, consumers)
+	if n == 0 {
+		return fmt.Sprintf("NATS holds %d events that all have taken. The controller that leads deletes them, while each server is up to date or away.", of.State.Msgs)
+	}
+	return fmt.Sprintf("NATS holds %d events. %s", n, Backlogs(consumers))
+}
+
 // reserveOf is the part of a volume that a server keeps free: cmd/internal/nats-server/volume.go.
 func reserveOf(volume int64) int64 { return min(volume/8, 256<<20) }
 
