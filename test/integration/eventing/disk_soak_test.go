@@ -65,6 +65,7 @@ func fill(t *testing.T, servers int, seed uint64, size int64) (most disk) {
 	config.NATSStreamMaxSize, config.NATSMaxMsgsPerTopic = *resource.NewQuantity(size, resource.BinarySI), 10_000_000
 	config.NATSStreamReplicas = int32(servers) //nolint:gosec // 1 or 3
 	p.createStream(t, manager, stream.Config(config, "e1", true))
+	p.purging(t, controller)
 	kinds := []string{"dead", "live"} // the worst two are always there
 	for range r.IntN(4) {
 		kinds = append(kinds, []string{"dead", "live", "slow"}[r.IntN(3)])

@@ -38,6 +38,7 @@ func fullVolume(t *testing.T, start func(t *testing.T, size int64) *plane) {
 	config.NATSStreamMaxSize, config.NATSMaxMsgsPerTopic = resource.MustParse("70Mi"), 1_000_000
 	config.NATSStreamReplicas = int32(len(p.servers)) //nolint:gosec // 1 or 3
 	p.createStream(t, manager, stream.Config(config, "e1", true))
+	p.purging(t, controller)
 	consumer := func(name string) jetstream.Consumer {
 		t.Helper()
 		c, err := controller.CreateConsumer(ctx, backend.Stream, stream.Consumer("shop", name, []string{backend.Filter("commerce", name+".v1")}, false))
@@ -127,6 +128,25 @@ func fullVolume(t *testing.T, start func(t *testing.T, size int64) *plane) {
 	if meta, err := last.Metadata(); err != nil || cmp.Equal(fmt.Sprint(meta.Sequence.Stream), got[len(got)-1]) || meta.NumPending > 0 {
 		t.Errorf("the next event is %+v, %v: what was delivered comes again", meta, err)
 	}
+}
+
+// purging deletes what all have taken, as the controller does, until the end of the test. One
+// server does that by itself.
+func (p *plane) purging(t *testing.T, controller jetstream.JetStream) {
+	t.Helper()
+	if len(p.servers) == 1 {
+		return
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for before := new(stream.Look); t.Context().Err() == nil; time.Sleep(time.Second) {
+			if s, err := controller.Stream(t.Context(), backend.Stream); err == nil {
+				_, _, _ = stream.Purge{Before: before}.Do(t.Context(), s) // servers are full, or killed
+			}
+		}
+	}()
+	t.Cleanup(func() { <-ended })
 }
 
 // refuses asks the server that leads the stream whether it refuses events.
