@@ -155,7 +155,7 @@ func (c *Controller) findStream(ctx context.Context, s *state) (err error) {
 	if err = c.link.Use(s.backends.NATS); err == nil {
 		var config jetstream.StreamConfig
 		s.created, config, s.connects, err = c.link.Stream(ctx)
-		s.keepsTaken = stream.KeepsTaken(config)
+		s.keepsTaken = err == nil && stream.KeepsTaken(config)
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		s.created, s.connects, s.keepsTaken = before.created, before.connects, before.keepsTaken // nothing is known of a change

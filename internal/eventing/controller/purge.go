@@ -80,13 +80,12 @@ func (p *purges) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		return reconcile.Result{RequeueAfter: purgeAgain}, nil
 	}
 	purged, open, err := stream.Purge{Removed: filters, All: all, Allowed: p.lock.Check, Before: &p.before}.Do(ctx, s)
-	keepsTaken := stream.KeepsTaken(s.CachedInfo().Config)
-	again := purgeAgain
-	if keepsTaken {
-		again = purgeTaken
-	}
-	if keepsTaken && p.before.Tight {
+	keepsTaken, again := stream.KeepsTaken(s.CachedInfo().Config), purgeAgain
+	switch {
+	case keepsTaken && p.before.Tight:
 		again = purgeTight
+	case keepsTaken:
+		again = purgeTaken
 	}
 	if len(purged) > 0 && (!keepsTaken || len(filters) > 0) {
 		p.log.Info("deleted events that no Subscription waits for", zap.Strings("subjects", purged[:min(len(purged), 20)]), zap.Int("number", len(purged)))

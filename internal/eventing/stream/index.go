@@ -1,51 +1,57 @@
 package stream
 
-import "strings"
+import (
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
 
 // index finds the consumers of a subject by their filters: a thousand consumers and as many
 // subjects are a million pairs.
 type index struct {
 	// exact has the consumers of each filter without a wildcard but that for any source, which is
 	// the only one of ours.
-	exact map[string][]string
-	// others are filters with another wildcard, and whose they are.
-	others []filterOf
+	exact map[string][]*jetstream.ConsumerInfo
+	// others have another filter, or none, which is all subjects.
+	others []*jetstream.ConsumerInfo
 }
 
-type filterOf struct{ filter, consumer string }
-
-func newIndex() *index { return &index{exact: map[string][]string{}} }
-
-// add notes the filters of a consumer; none is all subjects.
-func (i *index) add(consumer string, filters []string) {
-	if len(filters) == 0 {
-		filters = []string{">"}
-	}
-	for _, filter := range filters {
-		rest := filter
-		if first, eventType, ok := cutSource(filter); ok {
-			rest = first + "." + eventType
+func indexOf(consumers []*jetstream.ConsumerInfo) *index {
+	i := &index{exact: map[string][]*jetstream.ConsumerInfo{}}
+	for _, c := range consumers {
+		filters := Filters(c.Config)
+		if len(filters) == 0 || slices.ContainsFunc(filters, hasAnotherWildcard) {
+			i.others = append(i.others, c)
+			continue
 		}
-		if strings.ContainsAny(rest, "*>") {
-			i.others = append(i.others, filterOf{filter, consumer})
-		} else {
-			i.exact[filter] = append(i.exact[filter], consumer)
+		for _, filter := range filters {
+			i.exact[filter] = append(i.exact[filter], c)
 		}
 	}
+	return i
 }
 
 // of are the consumers of a subject. One with two filters for it may be there twice.
-func (i *index) of(subject string) (consumers []string) {
+func (i *index) of(subject string) (consumers []*jetstream.ConsumerInfo) {
 	consumers = append(consumers, i.exact[subject]...)
 	if first, eventType, ok := cutSource(subject); ok {
 		consumers = append(consumers, i.exact[first+".*."+eventType]...)
 	}
-	for _, o := range i.others {
-		if matches(o.filter, subject) {
-			consumers = append(consumers, o.consumer)
+	for _, c := range i.others {
+		if Consumes(c.Config, subject) {
+			consumers = append(consumers, c)
 		}
 	}
 	return consumers
+}
+
+// hasAnotherWildcard tells whether a filter has a wildcard that is not for the source.
+func hasAnotherWildcard(filter string) bool {
+	if first, eventType, ok := cutSource(filter); ok {
+		filter = first + "." + eventType
+	}
+	return strings.ContainsAny(filter, "*>")
 }
 
 // cutSource returns what is around the source in a subject or a filter: the first token, and the

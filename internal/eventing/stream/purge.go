@@ -104,23 +104,23 @@ func (l *Look) next(info *jetstream.StreamInfo, consumers []*jetstream.ConsumerI
 // of are the consumers of a subject as they were and as they are, by which nothing is purged that
 // one of the two has not taken. ok is false if they have been others, or led by others, until now.
 func (l *Look) of(former *Look, bySubject *index, subject string, now time.Time) (both []*jetstream.ConsumerInfo, ok bool) {
-	for _, name := range bySubject.of(subject) {
-		is := l.consumers[name]
+	for _, c := range bySubject.of(subject) {
+		is := l.consumers[c.Name]
 		if !is.gone.IsZero() || leaderOf(is.Cluster) == "" || now.Sub(is.since) < StableFor {
 			return nil, false
 		}
-		both = append(both, is.ConsumerInfo, former.consumers[name].ConsumerInfo)
+		both = append(both, c, former.consumers[c.Name].ConsumerInfo)
 	}
 	return both, true
 }
 
 // index has the consumers by their filters, also those that are not named any more.
 func (l *Look) index() *index {
-	i := newIndex()
-	for name, is := range l.consumers {
-		i.add(name, Filters(is.Config))
+	var all []*jetstream.ConsumerInfo
+	for _, is := range l.consumers {
+		all = append(all, is.ConsumerInfo)
 	}
-	return i
+	return indexOf(all)
 }
 
 // leaderOf is the server that leads, and which ones are away; "" while another one has not caught
@@ -164,84 +164,29 @@ func (p Purge) Do(ctx context.Context, s jetstream.Stream) (purged, open []strin
 	if !now.Created.Equal(before.Created) {
 		return nil, nil, nil // sequences of another stream
 	}
-	several := before.Cluster != nil && len(before.Cluster.Replicas) > 0
-	var former *Look
-	at := time.Now()
-	if several && p.Before != nil {
-		former = p.Before.next(before, consumers, at)
+	bySubject, unstable := indexOf(consumers), false
+	taking := func(subject string) ([]*jetstream.ConsumerInfo, bool) { return bySubject.of(subject), true }
+	if before.Cluster != nil && len(before.Cluster.Replicas) > 0 {
+		if p.Before == nil {
+			return nil, p.Removed, ErrUnstable
+		}
+		at := time.Now()
+		former := p.Before.next(before, consumers, at)
 		p.Before.Tight = tight(now) || !Open(now.Config)
-	}
-	if several && former == nil {
-		return nil, p.Removed, ErrUnstable
-	}
-	if several {
-		last = former.last
-	}
-	keepsTaken := KeepsTaken(before.Config)
-	unstable := false
-	// Each event that somebody waits for is counted at least once.
-	left := before.State.Msgs > waiting(consumers)
-	byName, bySubject := map[string]*jetstream.ConsumerInfo{}, newIndex()
-	for _, c := range consumers {
-		byName[c.Name] = c
-		bySubject.add(c.Name, Filters(c.Config))
-	}
-	if several {
-		bySubject = p.Before.index()
-	}
-	var due []subjectUpTo
-	lowest := last
-	for subject, count := range now.State.Subjects {
-		removed := slices.IndexFunc(p.Removed, func(filter string) bool { return matches(filter, subject) })
-		var taking []*jetstream.ConsumerInfo
-		if several {
-			var ok bool
-			if taking, ok = p.Before.of(former, bySubject, subject, at); !ok {
-				unstable, lowest = true, 0
-				continue
-			}
-		} else {
-			for _, name := range bySubject.of(subject) {
-				taking = append(taking, byName[name])
-			}
+		if former == nil {
+			return nil, p.Removed, ErrUnstable
 		}
-		upTo, shared, behind := unwanted(subject, last, taking)
-		lowest = min(lowest, upTo)
-		if behind && removed >= 0 && !slices.Contains(open, p.Removed[removed]) {
-			open = append(open, p.Removed[removed])
-		}
-		if upTo == 0 || shared && removed < 0 && !left && !p.All && !keepsTaken {
-			continue
-		}
-		due = append(due, subjectUpTo{subject, upTo, count})
-	}
-	slices.Sort(open)
-	slices.SortFunc(due, func(a, b subjectUpTo) int {
-		return cmp.Or(cmp.Compare(b.count, a.count), strings.Compare(a.subject, b.subject))
-	})
-	if keepsTaken {
-		// What all have taken goes in one request.
-		if lowest > 0 {
-			due = slices.DeleteFunc(due, func(d subjectUpTo) bool { return d.upTo == lowest })
-			due = slices.Insert(due, 0, subjectUpTo{upTo: lowest})
-		}
-		if Open(before.Config) && !p.All && len(p.Removed) == 0 {
-			due = due[:min(mostPurged, len(due))]
+		last, bySubject = former.last, p.Before.index()
+		taking = func(subject string) ([]*jetstream.ConsumerInfo, bool) {
+			both, ok := p.Before.of(former, bySubject, subject, at)
+			unstable = unstable || !ok
+			return both, ok
 		}
 	}
+	due, open := p.due(now, last, taking, before.State.Msgs > waiting(consumers)) // each event that somebody waits for is counted at least once
 	for _, d := range due {
-		options := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSequence(d.upTo + 1)}
-		if d.subject != "" {
-			options = append(options, jetstream.WithPurgeSubject(d.subject))
-		}
-		if p.Allowed != nil {
-			err = p.Allowed()
-		}
-		if err == nil {
-			err = s.Purge(ctx, options...)
-		}
-		if err != nil {
-			return purged, p.Removed, fmt.Errorf("cannot purge subject %s up to sequence %d: %w", cmp.Or(d.subject, ">"), d.upTo, err)
+		if err := p.upTo(ctx, s, d); err != nil {
+			return purged, p.Removed, err
 		}
 		if d.subject != "" {
 			purged = append(purged, d.subject)
@@ -251,6 +196,60 @@ func (p Purge) Do(ctx context.Context, s jetstream.Stream) (purged, open []strin
 		return purged, p.Removed, ErrUnstable
 	}
 	return purged, open, nil
+}
+
+// due is what is to be purged, and the filters of Removed of which something may be left. taking
+// are the consumers of a subject, if they are known; left: the stream has more than somebody waits
+// for.
+func (p Purge) due(now *jetstream.StreamInfo, last uint64, taking func(subject string) ([]*jetstream.ConsumerInfo, bool), left bool) (due []subjectUpTo, open []string) {
+	keepsTaken, lowest := KeepsTaken(now.Config), last
+	for subject, count := range now.State.Subjects {
+		consumers, ok := taking(subject)
+		if !ok {
+			lowest = 0
+			continue
+		}
+		removed := slices.IndexFunc(p.Removed, func(filter string) bool { return matches(filter, subject) })
+		upTo, shared, behind := unwanted(subject, last, consumers)
+		lowest = min(lowest, upTo)
+		if behind && removed >= 0 && !slices.Contains(open, p.Removed[removed]) {
+			open = append(open, p.Removed[removed])
+		}
+		if upTo > 0 && (!shared || removed >= 0 || left || p.All || keepsTaken) {
+			due = append(due, subjectUpTo{subject, upTo, count})
+		}
+	}
+	slices.Sort(open)
+	slices.SortFunc(due, func(a, b subjectUpTo) int {
+		return cmp.Or(cmp.Compare(b.count, a.count), strings.Compare(a.subject, b.subject))
+	})
+	if keepsTaken && lowest > 0 { // what all have taken goes in one request
+		due = slices.DeleteFunc(due, func(d subjectUpTo) bool { return d.upTo == lowest })
+		due = slices.Insert(due, 0, subjectUpTo{upTo: lowest})
+	}
+	if keepsTaken && Open(now.Config) && !p.All && len(p.Removed) == 0 {
+		due = due[:min(mostPurged, len(due))]
+	}
+	return due, open
+}
+
+// upTo purges, if that is allowed.
+func (p Purge) upTo(ctx context.Context, s jetstream.Stream, d subjectUpTo) error {
+	options := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSequence(d.upTo + 1)}
+	if d.subject != "" {
+		options = append(options, jetstream.WithPurgeSubject(d.subject))
+	}
+	var err error
+	if p.Allowed != nil {
+		err = p.Allowed()
+	}
+	if err == nil {
+		err = s.Purge(ctx, options...)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot purge subject %s up to sequence %d: %w", cmp.Or(d.subject, ">"), d.upTo, err)
+	}
+	return nil
 }
 
 // tight tells whether a quarter of what the stream, or a subject, may hold is taken.
@@ -268,6 +267,7 @@ func tight(of *jetstream.StreamInfo) bool {
 }
 
 // subjectUpTo is a subject, up to which sequence nobody has to get it, and how many events it has.
+// "" is all subjects.
 type subjectUpTo struct {
 	subject     string
 	upTo, count uint64
