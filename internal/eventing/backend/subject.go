@@ -74,6 +74,11 @@ func RetrySubject(consumer string) string {
 	return subjectPrefix + retryToken + "." + consumer + "." + retryToken
 }
 
+// IsRetry tells whether a subject is that of RetrySubject.
+func IsRetry(subject string) bool {
+	return strings.HasPrefix(subject, subjectPrefix+retryToken+".")
+}
+
 // DeadLetterSubject is where the events are stored that a Subscription gave up:
 // dead-letters.<namespace>.<name>. A namespace has no dots, and a name no other sign of subjects.
 func DeadLetterSubject(namespace, name string) string {

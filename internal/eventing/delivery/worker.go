@@ -41,6 +41,10 @@ const (
 	// heldDelay is after which time NATS sends an event again that came to a process that may post
 	// nothing for now: to another one, with luck.
 	heldDelay = time.Second
+
+	// askAgain is for how long a consumer that gets no events that are stored again is not asked
+	// for it: one of a single server, where each event that is refused would ask.
+	askAgain = time.Minute
 )
 
 // worker delivers the events of one Subscription.
@@ -84,6 +88,8 @@ type worker struct {
 	ticking bool
 	// newest is the last event, by its sequence, that the sink has taken here.
 	newest uint64
+	// notKept is when NATS last said that taken events are not kept because of those that wait.
+	notKept time.Time
 	// traces are of events that wait in NATS for their next try, by sequence; unanswered is what
 	// NATS says how many they are.
 	traces     traces
@@ -213,7 +219,7 @@ func (w *worker) receive(m *nats.Msg, free func()) {
 	again := false
 	if err == nil {
 		var refused time.Time
-		if refused, again = retry.Queue(w.pull.source).Restore(m, about); again && w.traces[about.Sequence.Stream].refused.IsZero() {
+		if refused, again = retry.Restore(m, about); again && w.traces[about.Sequence.Stream].refused.IsZero() {
 			w.traces[about.Sequence.Stream] = trace{refused: refused, published: about.Timestamp.UnixNano()}
 		}
 	}
@@ -440,8 +446,9 @@ func (w *worker) deliver(e waiting) (later bool) {
 func (w *worker) requeue(m *nats.Msg, about *nats.MsgMetadata, header http.Header, o outcome) bool {
 	w.mu.Lock()
 	t, behind := w.traces[about.Sequence.Stream], w.newest > about.Sequence.Stream+cmp.Or(w.requeueBehind, retry.Behind)
+	asked := time.Since(w.notKept) < askAgain
 	w.mu.Unlock()
-	if !behind || w.settings.MaxInFlight == 1 { // in order, nothing came later
+	if !behind || asked || w.settings.MaxInFlight == 1 { // in order, nothing came later
 		return false
 	}
 	if t.refused.IsZero() {
@@ -452,6 +459,11 @@ func (w *worker) requeue(m *nats.Msg, about *nats.MsgMetadata, header http.Heade
 	switch {
 	case err == nil:
 		return true
+	case errors.Is(err, retry.ErrNotKept):
+		w.mu.Lock()
+		w.notKept = time.Now()
+		w.mu.Unlock()
+		return false
 	case errors.As(err, &no) && w.giveUp(m, about, header, o):
 		w.Log.Warn("an event that its sink refuses held up the space of later ones, and the stream is full: it is a dead letter now",
 			zap.String("subscription", w.name), zap.Uint64("sequence", about.Sequence.Stream), zap.Error(err))

@@ -71,8 +71,8 @@ func (q Queue) Put(m *nats.Msg, about *nats.MsgMetadata, refused time.Time, trie
 // Restore makes an event that Put has stored the one that it was, with its subject, its age and its
 // number of tries. refused is when it was refused first; zero if that is not known. ok is false for
 // another event.
-func (q Queue) Restore(m *nats.Msg, about *nats.MsgMetadata) (refused time.Time, ok bool) {
-	if m.Subject != backend.RetrySubject(q.Consumer) {
+func Restore(m *nats.Msg, about *nats.MsgMetadata) (refused time.Time, ok bool) {
+	if !backend.IsRetry(m.Subject) {
 		return refused, false
 	}
 	m.Subject = m.Header.Get(subjectHeader)
