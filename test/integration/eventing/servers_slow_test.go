@@ -21,42 +21,39 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
+// askMonitor asks the monitor of a server. into is nil for an answer that does not matter.
+func askMonitor(ctx context.Context, s *natsserver.Server, path string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Monitor+path, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return errors.New(answer.Status)
+	}
+	if into == nil {
+		return nil
+	}
+	return json.NewDecoder(answer.Body).Decode(into)
+}
+
 // healthy waits until a server says that it has a copy of all that it is to have.
 func healthy(t *testing.T, s *natsserver.Server) {
 	t.Helper()
-	poll.Until(t, time.Minute, s.Name()+" is healthy", func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Monitor+"/healthz", nil)
-		if err != nil {
-			return err
-		}
-		answer, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		defer answer.Body.Close()
-		if answer.StatusCode != http.StatusOK {
-			return errors.New(answer.Status)
-		}
-		return nil
-	})
+	poll.Until(t, time.Minute, s.Name()+" is healthy", func(ctx context.Context) error { return askMonitor(ctx, s, "/healthz", nil) })
 }
 
 // copyOf is the stream as one server has it.
 func copyOf(t *testing.T, s *natsserver.Server) server.StreamDetail {
 	t.Helper()
 	var of server.JSInfo
-	poll.Until(t, limit, "the server says what it has", func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Monitor+"/jsz?accounts=true&streams=true", nil)
-		if err != nil {
-			return err
-		}
-		answer, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		defer answer.Body.Close()
-		return json.NewDecoder(answer.Body).Decode(&of)
-	})
+	if err := askMonitor(t.Context(), s, "/jsz?accounts=true&streams=true", &of); err != nil {
+		t.Fatal(err)
+	}
 	for _, account := range of.AccountDetails {
 		for _, detail := range account.Streams {
 			if detail.Name == backend.Stream {
