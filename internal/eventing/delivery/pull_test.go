@@ -157,6 +157,10 @@ func TestPull(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { // before the connection is closed: a message of another pull may be on its way
+			p.stop()
+			next(t, p.closed)
+		})
 		return p, handled, lost
 	}
 	create := func(name string) {
