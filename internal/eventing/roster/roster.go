@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -90,6 +91,21 @@ type Subscriptions interface {
 	Match(source, eventType string) []delivery.Recipient
 }
 
+// question is the value of asksKey: which version is asked for, and the UID of the ConfigMap that
+// this was written to. A copy of it that comes from a backup has another UID, and may have the
+// versions of another cluster, which are far ahead of those of this one.
+func question(version string, of types.UID) string { return version + " " + string(of) }
+
+// questionOf is which version is asked for in a ConfigMap; "" if none is. An earlier version of
+// this program has written no UID.
+func questionOf(u *unstructured.Unstructured) string {
+	version, of, _ := strings.Cut(dataOf(u)[asksKey], " ")
+	if of != "" && of != string(u.GetUID()) {
+		return ""
+	}
+	return version
+}
+
 // entry is what a process writes of itself.
 type entry struct {
 	// Run is unique, and Renewed the time of this write, for people.
@@ -116,12 +132,15 @@ type Roster struct {
 	admitted      bool
 	// said is what this process wrote of itself last.
 	said string
-	// data is the ConfigMap as it was seen last, in its version, and seen since when each entry is
-	// as it is. fresh is when the request began that saw it last: what a watch tells may be late.
-	data    map[string]string
-	version string
-	seen    map[string]seen
-	fresh   time.Time
+	// data is the ConfigMap as it was seen last, with its UID and version, standing is what is asked
+	// for in it, and seen since when each entry is as it is. fresh is when the request began that saw it
+	// last: what a watch tells may be late.
+	data     map[string]string
+	uid      types.UID
+	version  string
+	standing string
+	seen     map[string]seen
+	fresh    time.Time
 	// asked is the greatest version that this process wants to be known, and waiting who waits for
 	// which.
 	asked   string
@@ -296,7 +315,7 @@ func (r *Roster) pause(ctx context.Context, s Subscriptions, said string) {
 	defer renew.Stop()
 	for {
 		r.mu.RLock()
-		asks, wanted := r.data[asksKey], r.wanted
+		asks, wanted := r.standing, r.wanted
 		r.mu.RUnlock()
 		var soon <-chan time.Time
 		switch {
@@ -328,7 +347,7 @@ func (r *Roster) say(ctx context.Context, knows string) (asks string, err error)
 	r.said = string(content)
 	r.mu.Unlock()
 	is, err := r.write(ctx, r.options.Client, types.MergePatchType, map[string]any{"data": map[string]any{r.options.Pod: string(content)}})
-	return is[asksKey], err
+	return questionOf(is), err
 }
 
 // withdraw removes this process from the roster. If that fails, it is left out when its time is
@@ -361,8 +380,8 @@ func (o *Options) resource(client dynamic.Interface) dynamic.ResourceInterface {
 	return client.Resource(configMaps).Namespace(o.Namespace)
 }
 
-// write patches the ConfigMap, and returns what it has then.
-func (r *Roster) write(ctx context.Context, client dynamic.Interface, kind types.PatchType, patch any) (map[string]string, error) {
+// write patches the ConfigMap, and returns it.
+func (r *Roster) write(ctx context.Context, client dynamic.Interface, kind types.PatchType, patch any) (*unstructured.Unstructured, error) {
 	raw, err := json.Marshal(patch)
 	if err != nil {
 		return nil, err
@@ -375,7 +394,7 @@ func (r *Roster) write(ctx context.Context, client dynamic.Interface, kind types
 		return nil, fmt.Errorf("cannot write ConfigMap %s/%s: %w", r.options.Namespace, r.options.Name, err)
 	}
 	r.look(u, began)
-	return dataOf(u), nil
+	return u, nil
 }
 
 // read reads the ConfigMap.
@@ -415,9 +434,9 @@ func (r *Roster) look(u *unstructured.Unstructured, read time.Time) {
 		r.mu.Unlock()
 		return
 	}
-	r.data, r.version = dataOf(u), ""
+	r.data, r.uid, r.version, r.standing = dataOf(u), "", "", questionOf(u)
 	if u != nil {
-		r.version = u.GetResourceVersion()
+		r.uid, r.version = u.GetUID(), u.GetResourceVersion()
 	}
 	if !read.IsZero() {
 		r.fresh = read
@@ -486,7 +505,7 @@ func (r *Roster) Forget(subscription types.NamespacedName) {
 
 // known tells whether all know a version. The caller holds the lock.
 func (r *Roster) known(version string) (known bool, missing []string) {
-	if r.data == nil || k8sutil.IsBefore(r.data[asksKey], version) {
+	if r.data == nil || k8sutil.IsBefore(r.standing, version) {
 		return false, nil
 	}
 	for pod, is := range r.seen {
@@ -514,10 +533,10 @@ func (r *Roster) asks(ctx context.Context) {
 		case <-r.ask:
 		}
 		r.mu.Lock()
-		write := len(r.waiting) > 0 && r.data != nil && k8sutil.IsBefore(r.data[asksKey], r.asked)
+		write := len(r.waiting) > 0 && r.data != nil && k8sutil.IsBefore(r.standing, r.asked)
 		r.mu.Unlock()
 		if write {
-			if err := r.question(ctx); err != nil && ctx.Err() == nil {
+			if err := r.put(ctx); err != nil && ctx.Err() == nil {
 				r.options.Log.Warn("cannot ask the other controllers what they know", zap.Error(err))
 				_ = k8sutil.Sleep(ctx, retry)
 			}
@@ -527,14 +546,14 @@ func (r *Roster) asks(ctx context.Context) {
 	}
 }
 
-// question writes what is asked for. What others have written since is left: it must never become
-// an earlier version.
-func (r *Roster) question(ctx context.Context) error {
+// put writes what is asked for. What others have written since is left: it must never become an
+// earlier version.
+func (r *Roster) put(ctx context.Context) error {
 	if err := k8sutil.Sleep(ctx, gather); err != nil {
 		return err
 	}
 	r.mu.RLock()
-	is, asks := r.data[asksKey], r.asked
+	is, before, asks, uid := r.data[asksKey], r.standing, r.asked, r.uid
 	if r.subscriptions != nil {
 		// One question is for all that this process knows: many Subscriptions would make many. It
 		// is the version of one of them: others may reach a later one only with the next change.
@@ -543,14 +562,15 @@ func (r *Roster) question(ctx context.Context) error {
 		}
 	}
 	r.mu.RUnlock()
-	if !k8sutil.IsBefore(is, asks) {
+	if !k8sutil.IsBefore(before, asks) {
 		return nil
 	}
+	next := question(asks, uid)
 	var err error
 	if is == "" {
-		_, err = r.write(ctx, r.options.Leader, types.MergePatchType, map[string]any{"data": map[string]any{asksKey: asks}})
+		_, err = r.write(ctx, r.options.Leader, types.MergePatchType, map[string]any{"data": map[string]any{asksKey: next}})
 	} else {
-		_, err = r.write(ctx, r.options.Leader, types.JSONPatchType, replaced(asksKey, is, map[string]any{"op": "replace", "path": "/data/" + asksKey, "value": asks}))
+		_, err = r.write(ctx, r.options.Leader, types.JSONPatchType, replaced(asksKey, is, map[string]any{"op": "replace", "path": "/data/" + asksKey, "value": next}))
 	}
 	if another(err) { // the watch tells of it
 		return nil

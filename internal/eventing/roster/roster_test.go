@@ -38,7 +38,12 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	config := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "roster", "namespace": "control"}, "data": map[string]any{asksKey: "5"}}}
+	return worldWith(t, map[string]any{asksKey: "5"})
+}
+
+func worldWith(t *testing.T, data map[string]any) *world {
+	t.Helper()
+	config := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "roster", "namespace": "control", "uid": "present"}, "data": data}}
 	return &world{t: t, away: map[string]bool{}, slow: map[string]time.Duration{}, versions: map[string]string{}, client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{configMaps: "ConfigMapList"}, config)}
 }
@@ -185,7 +190,7 @@ func TestKnown(t *testing.T) {
 	of := func(knows string, age time.Duration) seen { return seen{knows: knows, since: now.Add(-age)} }
 	// What the leader has not read itself since then says nothing of who is gone.
 	r := New(Options{Lease: lease})
-	r.data, r.seen, r.fresh = map[string]string{asksKey: "7"}, map[string]seen{"b": of("6", time.Hour)}, now.Add(-time.Hour+lease)
+	r.data, r.standing, r.seen, r.fresh = map[string]string{}, "7", map[string]seen{"b": of("6", time.Hour)}, now.Add(-time.Hour+lease)
 	if known, _ := r.known("7"); known {
 		t.Error("one is left out that the leader has not looked at for an hour")
 	}
@@ -208,11 +213,40 @@ func TestKnown(t *testing.T) {
 		{reason: "what is no version is not known", asks: "10", members: map[string]seen{"a": of("x", 0)}, version: "10", missing: "a"},
 	} {
 		r := New(Options{Lease: lease})
-		r.data, r.seen, r.fresh = map[string]string{asksKey: tc.asks}, tc.members, now
+		r.data, r.standing, r.seen, r.fresh = map[string]string{}, tc.asks, tc.members, now
 		if known, missing := r.known(tc.version); known != tc.known || strings.Join(missing, " ") != tc.missing {
 			t.Errorf("%s: %t, %q are missing", tc.reason, known, missing)
 		}
 	}
+}
+
+// TestRestored: a copy of the ConfigMap from another cluster asks for a version that this one will not
+// reach for long.
+func TestRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		w := worldWith(t, map[string]any{asksKey: question("9000", "former"), "gone": `{"run":"r","knows":"9000"}`})
+		leader, other := w.process(ctx, "a", "9"), w.process(ctx, "b", "9")
+		time.Sleep(lease)
+		for _, r := range []*Roster{leader, other} {
+			if _, err := r.Match("shop", "a.b"); err != nil {
+				t.Errorf("%s: %v", r.options.Pod, err)
+			}
+		}
+		w.reach("12", "a")
+		asked := types.NamespacedName{Namespace: "shop", Name: "orders"}
+		if known, missing := leader.Ask(ctx, asked, "12"); known || strings.Join(missing, " ") != "b" {
+			t.Errorf("a version that one has: %t, %q are missing", known, missing)
+		}
+		w.reach("12", "b")
+		time.Sleep(lease)
+		if known, missing := leader.Ask(ctx, asked, "12"); !known {
+			t.Errorf("a version that all have: %q are missing", missing)
+		}
+		cancel()
+		synctest.Wait()
+	})
 }
 
 // TestRoster: who serves, and what is known, while processes come, lose the API server, and go.
