@@ -18,7 +18,7 @@ func TestParse(t *testing.T) {
 	defaults := controller.Options{
 		Namespace: "events", Pod: "eventing-controller-1", Names: "eventing", Version: "devel",
 		SeedFile: "/etc/eventing/nats-user/controller", CAFile: "/etc/eventing/nats-ca/ca.crt", DeadLetterAfter: 24 * time.Hour,
-		MetricsAddress: ":8080", HealthAddress: ":8081", DeliverAddress: ":8082", LettersAddress: "localhost:8085", Lease: 15 * time.Second,
+		MetricsAddress: ":8080", HealthAddress: ":8081", DeliverAddress: ":8082", LettersAddress: "localhost:8085", KeepConsumers: time.Hour, Lease: 15 * time.Second,
 	}
 	for _, tc := range []struct {
 		reason, args string

@@ -254,11 +254,15 @@ func (c *Controller) sweep(ctx context.Context, s state) error {
 	keys := map[types.NamespacedName]bool{}
 	c.mu.Lock()
 	for key := range consumers {
+		if _, found := c.leftover[key]; !subscriptions[key] && !found {
+			c.leftover[key] = time.Now()
+			c.log.Warn("a consumer has no Subscription: it is kept for a while, because a backup may be restored", zap.Stringer("subscription", key), zap.Duration("for", c.options.KeepConsumers))
+		}
 		if !subscriptions[key] {
-			c.leftover[key] = true
 			keys[key] = true
 		}
 	}
+	maps.DeleteFunc(c.leftover, func(key types.NamespacedName, _ time.Time) bool { return subscriptions[key] || consumers[key] == nil })
 	for key := range c.made {
 		if consumers[key] == nil && !s.created.IsZero() {
 			delete(c.made, key)

@@ -88,6 +88,9 @@ type Options struct {
 	// LettersAddress is where people reach dead letters, with a port-forward: "localhost:8085"; ""
 	// is nowhere.
 	LettersAddress string
+	// KeepConsumers is how long a consumer whose Subscription does not exist is kept, with its
+	// events: a backup is restored one object after the other, and Subscriptions come late.
+	KeepConsumers time.Duration
 	// Lease is how long the others wait for a leader that is gone.
 	Lease time.Duration
 	// OTLPEndpoint is as in tracing.Start.
@@ -131,8 +134,9 @@ type Controller struct {
 	state state
 	// made is what is known of the consumer of each Subscription.
 	made map[types.NamespacedName]made
-	// leftover are Subscriptions of consumers that a sweep found no Subscription for.
-	leftover map[types.NamespacedName]bool
+	// leftover says since when there is a consumer of a Subscription that does not exist. Zero is that
+	// of one whose deletion this process has seen.
+	leftover map[types.NamespacedName]time.Time
 	swept    time.Time
 }
 
@@ -154,7 +158,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	}
 	c := &Controller{
 		options: o, log: log, lock: lock, client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder("eventing-controller"),
-		made: map[types.NamespacedName]made{}, leftover: map[types.NamespacedName]bool{}, patience: patience{of: map[types.NamespacedName]waiting{}},
+		made: map[types.NamespacedName]made{}, leftover: map[types.NamespacedName]time.Time{}, patience: patience{of: map[types.NamespacedName]waiting{}},
 		details: details{of: map[types.NamespacedName]*detail{}},
 	}
 	c.announcer = newAnnouncer(c.recorder)

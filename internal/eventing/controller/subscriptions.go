@@ -65,7 +65,7 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 	s := &is.Subscription
 	switch err := c.client.Get(ctx, r.NamespacedName, &is); {
 	case apierrors.IsNotFound(err):
-		return reconcile.Result{}, c.gone(ctx, r.NamespacedName)
+		return c.gone(ctx, r.NamespacedName)
 	case err != nil:
 		return reconcile.Result{}, err
 	case !s.DeletionTimestamp.IsZero():
@@ -185,10 +185,7 @@ func sooner(result *reconcile.Result, after time.Duration) {
 // deliver creates or updates the consumer of a Subscription, and lets its events be delivered.
 func (c *Controller) deliver(ctx context.Context, s *eventingv1alpha2.Subscription, p plan.Plan, now state, f *findings) error {
 	key := client.ObjectKeyFromObject(s)
-	err := c.ensureFinalizer(ctx, s)
-	if err == nil {
-		err = c.ensureConsumer(ctx, key, p, s.Generation, now)
-	}
+	err := c.ensureConsumer(ctx, s, p, now)
 	var js jetstream.JetStream
 	if err == nil {
 		js, _, err = c.link.JetStream()
@@ -257,9 +254,10 @@ func (c *Controller) patchFinalizer(ctx context.Context, s *eventingv1alpha2.Sub
 	return nil
 }
 
-// ensureConsumer returns nil if the consumer of a Subscription is in the present stream, with its
-// settings.
-func (c *Controller) ensureConsumer(ctx context.Context, key types.NamespacedName, p plan.Plan, generation int64, now state) error {
+// ensureConsumer returns nil if a Subscription has the finalizer, and its consumer is in the present
+// stream, with its settings.
+func (c *Controller) ensureConsumer(ctx context.Context, s *eventingv1alpha2.Subscription, p plan.Plan, now state) error {
+	key := client.ObjectKeyFromObject(s)
 	js, connects, err := c.link.JetStream()
 	if err != nil {
 		return err
@@ -271,21 +269,32 @@ func (c *Controller) ensureConsumer(ctx context.Context, key types.NamespacedNam
 	if now.keepsTaken {
 		want = stream.WithRetries(want)
 	}
-	want.Metadata[stream.UIDKey], want.Metadata[stream.GenerationKey] = string(p.UID), strconv.FormatInt(generation, 10)
+	want.Metadata[stream.UIDKey], want.Metadata[stream.GenerationKey] = string(p.UID), strconv.FormatInt(s.Generation, 10)
 	is := made{want: want, created: now.created, connects: connects}
 	c.mu.Lock()
 	before, known := c.made[key]
 	c.mu.Unlock()
 	if known && before.is(is) {
-		return nil
+		return c.ensureFinalizer(ctx, s)
 	}
 	found, err := js.Consumer(ctx, backend.Stream, want.Durable)
-	if err == nil && stream.OfAnother(found.CachedInfo().Config, string(p.UID)) {
+	switch {
+	case err != nil || !stream.OfAnother(found.CachedInfo().Config, string(p.UID)):
+	case controllerutil.ContainsFinalizer(s, eventingv1alpha2.Finalizer):
+		// Only this controller gives the finalizer, and only after this look: a Subscription that came
+		// with it is a copy of the former one, from a backup.
+		c.log.Info("taking over the consumer of a Subscription that was restored", zap.Stringer("subscription", key))
+	default:
 		c.log.Info("deleting the consumer of a former Subscription of the same name", zap.Stringer("subscription", key))
 		c.deliveries.Stop(key)
 		if err = discard(ctx, c.lock, js, want.Durable); err == nil {
 			c.purges.later(false, stream.Filters(found.CachedInfo().Config)...)
 			err = jetstream.ErrConsumerNotFound
+		}
+	}
+	if err == nil || errors.Is(err, jetstream.ErrConsumerNotFound) {
+		if err := c.ensureFinalizer(ctx, s); err != nil {
+			return err
 		}
 	}
 	if err == nil && found.CachedInfo().Config.PauseUntil != nil { // an update leaves it paused
@@ -322,6 +331,7 @@ func (c *Controller) ensureConsumer(ctx context.Context, key types.NamespacedNam
 	}
 	c.mu.Lock()
 	c.made[key] = is
+	delete(c.leftover, key)
 	c.mu.Unlock()
 	return nil
 }
@@ -383,6 +393,9 @@ func (c *Controller) deleted(ctx context.Context, s *eventingv1alpha2.Subscripti
 			return reconcile.Result{RequeueAfter: left}, nil // or earlier, with the connection
 		}
 		c.log.Warn("the consumer of a deleted Subscription stays until NATS can be reached", zap.Stringer("subscription", key), zap.Error(err))
+		c.mu.Lock()
+		c.leftover[key] = time.Time{}
+		c.mu.Unlock()
 	}
 	switch err := c.patchFinalizer(ctx, s, controllerutil.RemoveFinalizer); {
 	case apierrors.IsConflict(err):
@@ -394,7 +407,7 @@ func (c *Controller) deleted(ctx context.Context, s *eventingv1alpha2.Subscripti
 
 // gone is about a Subscription that is not there. Only the API server itself is believed that: a
 // cache may not know it yet.
-func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
+func (c *Controller) gone(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 	c.deliveries.Forget(key)
 	c.receiver.Forget(key)
 	c.patience.forget(key)
@@ -405,24 +418,30 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 	c.ready.Gone(key)
 	c.mu.Lock()
 	_, known := c.made[key] // it was not deleted with the finalizer: somebody removed that
-	leftover := c.leftover[key] || known
-	delete(c.leftover, key)
-	delete(c.made, key)
+	since, found := c.leftover[key]
+	left := c.options.KeepConsumers - time.Since(since)
+	if known || left <= 0 {
+		delete(c.leftover, key)
+		delete(c.made, key)
+	}
 	c.mu.Unlock()
-	if !leftover {
-		return nil
+	switch {
+	case !known && !found:
+		return reconcile.Result{}, nil
+	case !known && left > 0:
+		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	switch uid, err := uidOf(ctx, c.live, key); {
 	case err != nil:
-		return err // the next sweep finds it again
+		return reconcile.Result{}, err // the next sweep finds it again
 	case uid != "":
-		return nil // the watch tells of it soon
+		return reconcile.Result{}, nil // the watch tells of it soon
 	}
 	if err := c.deleteConsumer(ctx, key, ""); err != nil {
-		return err
+		return reconcile.Result{}, err
 	}
 	c.log.Info("deleted the consumer of a Subscription that is gone", zap.Stringer("subscription", key))
-	return nil
+	return reconcile.Result{}, nil
 }
 
 // uidOf asks the API server itself for the UID of a Subscription; "" if there is none.

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
@@ -85,5 +88,70 @@ func TestConsumersOfOthers(t *testing.T) {
 	r.sinks.Await(t, "orders", limit, "new")
 	if ids := r.sinks.IDs("orders")[before:]; slices.Contains(ids, "old") {
 		t.Errorf("the new Subscription has got the events of the former one: %v", ids)
+	}
+}
+
+// TestRestoredSubscriptions: a backup is restored on a cluster whose volumes still have the events. The
+// controller runs before the Subscriptions are there, and has never seen them. One comes back as Velero
+// restores it, with its finalizer and another UID, and gets what waited. The other one never does.
+func TestRestoredSubscriptions(t *testing.T) {
+	r := newRig(t, true)
+	of := r.client.Resource(subscriptions).Namespace(r.namespace)
+	p := r.controller("pod-1")
+	var saved *unstructured.Unstructured
+	for _, name := range []string{"forgotten", "orders"} {
+		r.sinks.Answer(name, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+		r.subscribe(name, "a.b", "")
+		r.await(name, "ready", ready)
+		var err error
+		if saved, err = of.Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.publish("a.b", "before")
+	r.sinks.Await(t, "orders", limit, "before")
+	p.Kill()
+	p.Wait()
+	for _, name := range []string{"forgotten", "orders"} {
+		r.patch(name, `{"metadata": {"finalizers": null}}`)
+		r.delete(name)
+	}
+
+	const kept = 20 * time.Second
+	began := time.Now()
+	p = r.controller("pod-2", "--keep-consumers="+kept.String())
+	poll.Until(t, limit, "the controller has found the consumers", func(context.Context) error {
+		if strings.Count(p.Stderr(), "a consumer has no Subscription") < 2 {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	r.sinks.Answer("orders", nil)
+	before := len(r.sinks.IDs("orders"))
+	metadata := map[string]any{"name": "orders"}
+	copied := &unstructured.Unstructured{Object: map[string]any{"apiVersion": saved.GetAPIVersion(), "kind": saved.GetKind(), "metadata": metadata, "spec": saved.Object["spec"]}}
+	copied.SetFinalizers(saved.GetFinalizers())
+	if _, err := of.Create(t.Context(), copied, strict); err != nil {
+		t.Fatal(err)
+	}
+	s := r.await("orders", "ready again", ready)
+	poll.Until(t, limit, "what waited is delivered", func(context.Context) error {
+		if !slices.Contains(r.sinks.IDs("orders")[before:], "before") {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	if info, err := r.consumer(t.Context(), "orders"); err != nil || info.Config.Metadata[stream.UIDKey] != string(s.UID) {
+		t.Errorf("the consumer is not that of the restored Subscription: %v, %+v", err, info)
+	}
+	poll.Until(t, kept+limit, "the other consumer is deleted", func(ctx context.Context) error {
+		_, err := r.consumer(ctx, "forgotten")
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return nil
+		}
+		return errors.Join(err, errors.New("it is there"))
+	})
+	if after := time.Since(began); after < kept {
+		t.Errorf("the consumer without a Subscription was deleted after %s, want %s", after, kept)
 	}
 }
