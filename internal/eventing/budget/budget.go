@@ -33,6 +33,8 @@ type Connections interface {
 }
 
 const (
+	// PerEvent is what an event needs in addition to its bytes, while this process has it.
+	PerEvent = 4 << 10
 	// perPost is what an event needs while it is posted, until NATS knows what came of it: a
 	// goroutine, and a connection with its buffers.
 	perPost = 36 << 10

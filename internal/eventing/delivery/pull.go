@@ -35,8 +35,6 @@ const (
 	// request with max_bytes. Its messages have been counted as they came.
 	batchCompleted = "Batch Completed"
 
-	// perMessage is what a message needs here in addition to its bytes.
-	perMessage = 4 << 10
 	// smallest and largest are the sizes of messages that are expected. The largest event has 1
 	// MiB, and its headers.
 	smallest, largest = 2 << 10, 1<<20 + 128<<10
@@ -87,7 +85,7 @@ type request struct {
 }
 
 // realSize is what a message has here.
-func realSize(m *nats.Msg) int64 { return int64(m.Size()) + perMessage }
+func realSize(m *nats.Msg) int64 { return int64(m.Size()) + budget.PerEvent }
 
 // startPull begins to ask for messages. At most as many as most are on the way or not freed. handle
 // gets one at a time, does not wait, and lets free be called once for each message, to make room
@@ -210,7 +208,7 @@ func (p *pull) account(m *nats.Msg) {
 	if r.messages > 0 {
 		return
 	}
-	p.size = min(max(2*(r.received/int64(r.all)-perMessage), smallest), largest)
+	p.size = min(max(2*(r.received/int64(r.all)-budget.PerEvent), smallest), largest)
 	p.complete()
 }
 
@@ -282,7 +280,7 @@ func (p *pull) ask() {
 	if batch <= p.most/2 || p.ended {
 		return
 	}
-	each := p.size + perMessage
+	each := p.size + budget.PerEvent
 	taken := p.share.Take(int64(batch) * each)
 	for !taken && batch > 1 { // less is better than nothing; without any, the share says when to ask
 		batch /= 2

@@ -221,7 +221,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	if size < 0 || size > maxEvent {
 		size = maxEvent
 	}
-	size += perMessage
+	size += budget.PerEvent
 	bytes := r.hold(key)
 	defer r.release(key, bytes)
 	if !bytes.TakePost(size) {
