@@ -60,10 +60,10 @@ func TestMemory(t *testing.T) {
 	for id := range greedy {
 		publish("kyma.shop.large", id, large)
 	}
-	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 1000}, Source{js.Conn(), "s", "large"}); err != nil {
+	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 1000}, sourceOf(js, "large")); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Set(others, Settings{Sink: ordersSink.Sink, MaxInFlight: 10}, Source{js.Conn(), "s", "small"}); err != nil {
+	if err := d.Set(others, Settings{Sink: ordersSink.Sink, MaxInFlight: 10}, sourceOf(js, "small")); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]bool{}

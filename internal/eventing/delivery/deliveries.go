@@ -15,6 +15,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/budget"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/pull"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 )
 
@@ -115,7 +116,7 @@ func resize(w *worker, slots int) {
 	w.lanes.slots = slots
 	w.mu.Unlock()
 	if changes {
-		w.pull.resize(min(slots, mostPulled))
+		w.pull.Resize(min(slots, mostPulled))
 		w.next()
 	}
 }
@@ -164,7 +165,7 @@ func (d *Deliveries) Outdated(subscription types.NamespacedName, uid types.UID, 
 
 // Set lets the events of a Subscription be delivered from a consumer. It does nothing if they are,
 // with these settings.
-func (d *Deliveries) Set(subscription types.NamespacedName, settings Settings, source Source) error {
+func (d *Deliveries) Set(subscription types.NamespacedName, settings Settings, source pull.Source) error {
 	if w := d.worker(subscription); w != nil && keeps(w, settings) {
 		w.hold(false)
 		return nil
@@ -223,7 +224,7 @@ func (d *Deliveries) StopAll(ctx context.Context) error {
 		defer close(done)
 		for _, w := range workers {
 			select {
-			case <-w.pull.closed:
+			case <-w.pull.Closed():
 			case <-ctx.Done(): // NATS cannot be reached, and sends the events again by itself
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/pull"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
 
@@ -102,7 +103,7 @@ func (w *worker) keep(m *nats.Msg, about *nats.MsgMetadata, o outcome) bool {
 		}
 	}
 	// The time tells messages apart of streams that had the same name after each other.
-	id := fmt.Sprintf("%s/%d/%d", w.consumer, about.Sequence.Stream, about.Timestamp.UnixNano())
+	id := fmt.Sprintf("%s/%d/%d", w.source.Consumer, about.Sequence.Stream, about.Timestamp.UnixNano())
 	if err := w.DeadLetters.Put(context.Background(), l, m, id); err != nil {
 		w.Log.Warn("an event cannot be stored as a dead letter, and waits", zap.String("subscription", w.name), zap.Error(err))
 		return false
@@ -147,7 +148,7 @@ func (d *Deliveries) Redeliver(ctx context.Context, subscription types.Namespace
 	d.posting.Add(1)
 	d.mu.Unlock()
 	defer d.posting.Done()
-	size := realSize(m)
+	size := pull.Size(m)
 	for !w.posts.TakePost(size) {
 		select {
 		case <-ctx.Done():

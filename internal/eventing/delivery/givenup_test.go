@@ -65,7 +65,7 @@ func TestGivenUp(t *testing.T) {
 	store := keeping(t, d, js, 8<<20)
 	d.options.DeadLetterAfter = 1500 * time.Millisecond // more than the first delay
 	began := time.Now()
-	if err := d.Set(orders, settings(10), Source{js.Conn(), "s", "c"}); err != nil {
+	if err := d.Set(orders, settings(10), sourceOf(js, "c")); err != nil {
 		t.Fatal(err)
 	}
 	publish(7, "a.b")
@@ -141,7 +141,7 @@ func TestNoRoomForDeadLetters(t *testing.T) {
 	if err := store.Put(t.Context(), l, &nats.Msg{Data: make([]byte, 300)}, "x"); !errors.Is(err, letters.ErrFull) {
 		t.Errorf("a full stream: %v, want ErrFull", err)
 	}
-	if err := d.Set(orders, settings(10), Source{js.Conn(), "s", "c"}); err != nil {
+	if err := d.Set(orders, settings(10), sourceOf(js, "c")); err != nil {
 		t.Fatal(err)
 	}
 	publish(7, "a.b")
@@ -177,7 +177,7 @@ func TestASinkForDeadLettersThatFails(t *testing.T) {
 	js, publish, told := orderEvents(t, false)
 	store := keeping(t, d, js, 8<<20)
 	d.options.DeadLetterSink, d.options.DeadLetterAfter = &url.URL{Scheme: "http", Host: "letters"}, 0
-	if err := d.Set(orders, settings(10), Source{js.Conn(), "s", "c"}); err != nil {
+	if err := d.Set(orders, settings(10), sourceOf(js, "c")); err != nil {
 		t.Fatal(err)
 	}
 	publish(7, "a.b")
@@ -195,7 +195,7 @@ func TestASinkForDeadLettersThatFails(t *testing.T) {
 	}
 	own := settings(10)
 	own.DeadLetterSink = "http://letters.shop.svc.cluster.local"
-	if err := d.Set(orders, own, Source{js.Conn(), "s", "c"}); err != nil {
+	if err := d.Set(orders, own, sourceOf(js, "c")); err != nil {
 		t.Fatal(err)
 	}
 	publish(9, "a.b")
@@ -299,7 +299,7 @@ func TestWatches(t *testing.T) {
 	js, publish, told := orderEvents(t, false)
 	seen, stop := d.options.Watches.Watch("shop", "7")
 	defer stop()
-	if err := d.Set(orders, settings(10), Source{js.Conn(), "s", "c"}); err != nil {
+	if err := d.Set(orders, settings(10), sourceOf(js, "c")); err != nil {
 		t.Fatal(err)
 	}
 	publish(7, "a.b")

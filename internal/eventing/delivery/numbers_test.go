@@ -35,7 +35,7 @@ func TestNumbers(t *testing.T) {
 	set := func(d *Deliveries) {
 		t.Helper()
 		d.options.firstRetry = retry.First / 10 // the sink asks for more, but for the last time
-		if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 10}, Source{js.Conn(), "s", "c"}); err != nil {
+		if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 10}, sourceOf(js, "c")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -162,7 +162,7 @@ func TestFloor(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
-	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 10}, Source{js.Conn(), "s", "c"}); err != nil {
+	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 10}, sourceOf(js, "c")); err != nil {
 		t.Fatal(err)
 	}
 	for id := range 3 {

@@ -26,7 +26,7 @@ func TestRefusalIsLogged(t *testing.T) {
 	d.options.Log = zap.New(core)
 	js, publish, _ := orderEvents(t, false)
 	const sink = "http://orders.shop.svc.cluster.local/in?token=secret"
-	if err := d.Set(orders, Settings{Sink: sink, MaxInFlight: 10}, Source{js.Conn(), "s", "c"}); err != nil {
+	if err := d.Set(orders, Settings{Sink: sink, MaxInFlight: 10}, sourceOf(js, "c")); err != nil {
 		t.Fatal(err)
 	}
 	for id := range 200 {
@@ -67,7 +67,7 @@ func TestRefusalOfADeadLetter(t *testing.T) {
 	d.options.Log, d.options.DeadLetterAfter = zap.New(core), 0
 	js, publish, _ := orderEvents(t, false)
 	store := keeping(t, d, js, 8<<20)
-	if err := d.Set(orders, settings(1), Source{js.Conn(), "s", "c"}); err != nil {
+	if err := d.Set(orders, settings(1), sourceOf(js, "c")); err != nil {
 		t.Fatal(err)
 	}
 	publish(1, "a.b")

@@ -38,7 +38,7 @@ func (k *keeper) Put(_ context.Context, l *contract.Letter, _ *nats.Msg, _ strin
 func takenAreKept(t *testing.T, most int64, inOrder bool, dead Keeper) (s jetstream.Stream, publish func(id int, eventType string), got func() []string, refuse func(ids ...string)) {
 	t.Helper()
 	server := natsserver.Start(t, "jetstream { store_dir: /data }", nil)
-	js, err := jetstream.New(connectTo(t, server))
+	js, err := jetstream.New(server.Connect(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func takenAreKept(t *testing.T, most int64, inOrder bool, dead Keeper) (s jetstr
 	if inOrder {
 		inFlight = 1
 	}
-	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: inFlight}, Source{js.Conn(), "s", consumer.Durable}); err != nil {
+	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: inFlight}, sourceOf(js, consumer.Durable)); err != nil {
 		t.Fatal(err)
 	}
 	publish = func(id int, eventType string) {

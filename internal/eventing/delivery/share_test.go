@@ -37,7 +37,7 @@ func TestHeld(t *testing.T) {
 	})
 	js, publish, told := orderEvents(t, false)
 	settings := Settings{Sink: ordersSink.Sink, MaxInFlight: 2, Generation: 1}
-	source := Source{js.Conn(), "s", "c"}
+	source := sourceOf(js, "c")
 	if err := d.Set(orders, settings, source); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestNotLive(t *testing.T) {
 	d := toSink(t, func(http.ResponseWriter, *http.Request) { requests.Add(1) })
 	d.options.Live = live.Load
 	js, publish, told := orderEvents(t, false)
-	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 2}, Source{js.Conn(), "s", "c"}); err != nil {
+	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 2}, sourceOf(js, "c")); err != nil {
 		t.Fatal(err)
 	}
 	publish(1, "a.b")
@@ -120,7 +120,7 @@ func TestDivide(t *testing.T) {
 		d.Divide(func(_ types.NamespacedName, all int) int { return min(part, all) })
 	}
 	divide(0)
-	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 8}, Source{js.Conn(), "s", "c"}); err != nil {
+	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 8}, sourceOf(js, "c")); err != nil {
 		t.Fatal(err)
 	}
 	for id := range 40 {
@@ -166,7 +166,7 @@ func TestDivide(t *testing.T) {
 func TestOutdated(t *testing.T) {
 	d := toSink(t, func(http.ResponseWriter, *http.Request) {})
 	js, _, _ := orderEvents(t, false)
-	source := Source{js.Conn(), "s", "c"}
+	source := sourceOf(js, "c")
 	set := func(uid types.UID, generation int64, sink string) {
 		t.Helper()
 		if err := d.Set(orders, Settings{UID: uid, Generation: generation, Sink: sink, MaxInFlight: 1}, source); err != nil {

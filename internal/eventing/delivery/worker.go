@@ -18,6 +18,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/budget"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/pull"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/refusal"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/retry"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
@@ -54,8 +55,8 @@ type worker struct {
 	subscription types.NamespacedName
 	name         string // of the Subscription, in metrics and the log
 	settings     Settings
-	consumer     string
-	pull         *pull
+	source       pull.Source
+	pull         *pull.Pull
 	bytes        *budget.Share // of events
 	posts        *budget.Share // what it takes to post them, in addition
 	posting      *sync.WaitGroup
@@ -119,11 +120,11 @@ func (t trace) tries(about *nats.MsgMetadata) uint64 {
 }
 
 // start begins to consume. The caller holds the lock of d.
-func (d *Deliveries) start(subscription types.NamespacedName, settings Settings, source Source, slots int) (*worker, error) {
+func (d *Deliveries) start(subscription types.NamespacedName, settings Settings, source pull.Source, slots int) (*worker, error) {
 	w := &worker{
 		Options: &d.options, subscription: subscription, name: subscription.String(), settings: settings,
 		generation: settings.Generation,
-		posting:    &d.posting, ending: make(chan struct{}), consumer: source.Consumer,
+		posting:    &d.posting, ending: make(chan struct{}), source: source,
 		metrics: d.options.Metrics.Series(subscription, source.Consumer, settings.Sink),
 		bytes:   budget.NewShare(d.options.Budget, nil),
 		posts:   budget.NewShare(d.options.Budget, nil),
@@ -136,7 +137,7 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 	w.letterSink = d.options.letterSinkOf(subscription.Namespace, settings)
 	w.busy = present{}
 	var err error
-	w.pull, err = startPull(source, min(slots, mostPulled), w.bytes, w.receive, func(reason string) {
+	w.pull, err = pull.Start(source, min(slots, mostPulled), w.bytes, w.receive, func(reason string) {
 		w.Log.Debug("no more events come", zap.String("subscription", w.name), zap.String("reason", reason))
 		go d.lost(w)
 	})
@@ -152,7 +153,7 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 func (w *worker) stop() {
 	w.end.Do(func() {
 		close(w.ending)
-		w.pull.stop()
+		w.pull.Stop()
 		w.next()
 		w.tick()
 		w.posts.End()
@@ -230,7 +231,7 @@ func (w *worker) receive(m *nats.Msg, free func()) {
 	}
 	w.mu.Unlock()
 	if !added {
-		w.bytes.Give(realSize(m))
+		w.bytes.Give(pull.Size(m))
 		free()
 	}
 	w.next()
@@ -279,7 +280,7 @@ func (w *worker) next() {
 		w.mu.Lock()
 		w.busy.remove(e)
 		w.mu.Unlock()
-		w.bytes.Give(realSize(e.message))
+		w.bytes.Give(pull.Size(e.message))
 		e.free()
 	}
 	for _, e := range gone {
@@ -314,7 +315,7 @@ func (w *worker) run(e waiting) {
 	w.metrics.InFlight.Dec()
 	w.posts.GivePost(0)
 	if !again {
-		w.bytes.Give(realSize(e.message))
+		w.bytes.Give(pull.Size(e.message))
 	}
 	w.mu.Lock()
 	w.busy.remove(e)
@@ -384,7 +385,7 @@ func (w *worker) tick() {
 	w.mu.Unlock()
 	for _, r := range all {
 		w.giveBack(r.message, max(time.Until(r.at), 0))
-		w.bytes.Give(realSize(r.message))
+		w.bytes.Give(pull.Size(r.message))
 	}
 	w.next()
 }
@@ -399,7 +400,7 @@ func (w *worker) overdue(about *nats.MsgMetadata, now time.Time) bool {
 // process, which waits for it. It tells whether NATS is told later.
 func (w *worker) deliver(e waiting) (later bool) {
 	m, about := e.message, e.about
-	if e.again && retry.Queue(w.pull.source).Unasked(m.Subject) {
+	if e.again && retry.Queue(w.source).Unasked(m.Subject) {
 		w.acknowledge(m)
 		w.finish(about)
 		return false
@@ -454,7 +455,7 @@ func (w *worker) requeue(m *nats.Msg, about *nats.MsgMetadata, header http.Heade
 	if t.refused.IsZero() {
 		t.refused = time.Now()
 	}
-	err := retry.Queue(w.pull.source).Put(m, about, t.refused, t.tries(about))
+	err := retry.Queue(w.source).Put(m, about, t.refused, t.tries(about))
 	var no *jetstream.APIError
 	switch {
 	case err == nil:

@@ -23,6 +23,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/pull"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 	"github.com/kyma-project/eventmesh-migration/test/natsserver"
@@ -54,7 +55,7 @@ func toSink(t *testing.T, sink http.HandlerFunc) *Deliveries {
 func orderEvents(t *testing.T, inOrder bool) (js jetstream.JetStream, publish func(id int, eventType string), told chan string) {
 	t.Helper()
 	server := natsserver.Start(t, "jetstream { store_dir: /data }", nil)
-	conn := connectTo(t, server)
+	conn := server.Connect(t)
 	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(10_000))
 	if err != nil {
 		t.Fatal(err)
@@ -86,6 +87,23 @@ func orderEvents(t *testing.T, inOrder bool) (js jetstream.JetStream, publish fu
 	}, told
 }
 
+// sourceOf is a consumer of the stream s.
+func sourceOf(js jetstream.JetStream, consumer string) pull.Source {
+	return pull.Source{Conn: js.Conn(), Stream: "s", Consumer: consumer}
+}
+
+// next is the next value of a channel.
+func next[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(time.Minute): // other tests run beside
+		t.Fatal("nothing comes")
+		panic("unreachable")
+	}
+}
+
 // TestEventsThatWait: NATS is told of an event that waits for a slot, too, or it would send the
 // event again meanwhile. On f3299ef only the events that the sink had were told of.
 func TestEventsThatWait(t *testing.T) {
@@ -95,7 +113,7 @@ func TestEventsThatWait(t *testing.T) {
 		<-answer
 	})
 	js, publish, told := orderEvents(t, false)
-	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 2}, Source{js.Conn(), "s", "c"}); err != nil {
+	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 2}, sourceOf(js, "c")); err != nil {
 		t.Fatal(err)
 	}
 	for n := range 3 {
@@ -153,7 +171,7 @@ func TestSentAgainWhileItIsHere(t *testing.T) {
 	if c, err = js.UpdateConsumer(t.Context(), "s", config); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 2}, Source{js.Conn(), "s", "c"}); err != nil {
+	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 2}, sourceOf(js, "c")); err != nil {
 		t.Fatal(err)
 	}
 	publish(1, "a.b")
@@ -217,7 +235,7 @@ func TestRefusedEventsStopNobody(t *testing.T) {
 				good <- r.Header.Get("Ce-Id")
 			})
 			js, publish, _ := orderEvents(t, false)
-			if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 10, Types: 2}, Source{js.Conn(), "s", "c"}); err != nil {
+			if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 10, Types: 2}, sourceOf(js, "c")); err != nil {
 				t.Fatal(err)
 			}
 			for id := range tc.bad {
@@ -251,7 +269,7 @@ func TestBlocking(t *testing.T) {
 	})
 	js, publish, told := orderEvents(t, true)
 	began := time.Now()
-	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 1}, Source{js.Conn(), "s", "c"}); err != nil {
+	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 1}, sourceOf(js, "c")); err != nil {
 		t.Fatal(err)
 	}
 	publish(7, "a.b")
@@ -275,7 +293,7 @@ func TestBlocking(t *testing.T) {
 
 	takes.Store(false)
 	d.options.DeadLetterSink = &url.URL{Scheme: "http", Host: "letters"}
-	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 1}, Source{js.Conn(), "s", "c"}); err != nil {
+	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 1}, sourceOf(js, "c")); err != nil {
 		t.Fatal(err)
 	}
 	publish(8, "a.b")

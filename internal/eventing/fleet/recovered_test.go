@@ -18,6 +18,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/peers"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/pull"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 	"github.com/kyma-project/eventmesh-migration/test/natsserver"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
@@ -47,7 +48,7 @@ func TestRecovered(t *testing.T) {
 	f := New(zap.NewNop(), func(key types.NamespacedName, _ time.Duration) { changed = append(changed, key) })
 	f.Join(peers.New(peers.Options{Log: zap.NewNop(), Changed: f.Divide, Lapsed: func() {}}), d, &delivery.Watches{})
 	settings := delivery.Settings{UID: "a", Sink: at.URL("orders", "shop"), MaxInFlight: 1}
-	if err := d.Set(orders, settings, delivery.Source{Conn: conn, Stream: "s", Consumer: "c"}); err != nil {
+	if err := d.Set(orders, settings, pull.Source{Conn: conn, Stream: "s", Consumer: "c"}); err != nil {
 		t.Fatal(err)
 	}
 	defer d.Stop(orders)

@@ -30,6 +30,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/peers"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/plan"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/pull"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
@@ -261,8 +262,8 @@ func madeFor(ctx context.Context, js jetstream.JetStream, key types.NamespacedNa
 }
 
 // SourceOf is the consumer of a Subscription.
-func SourceOf(js jetstream.JetStream, key types.NamespacedName) delivery.Source {
-	return delivery.Source{Conn: js.Conn(), Stream: backend.Stream, Consumer: backend.ConsumerName(key.Namespace, key.Name)}
+func SourceOf(js jetstream.JetStream, key types.NamespacedName) pull.Source {
+	return pull.Source{Conn: js.Conn(), Stream: backend.Stream, Consumer: backend.ConsumerName(key.Namespace, key.Name)}
 }
 
 func (f *Follower) stop(key types.NamespacedName) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/pull"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
@@ -68,7 +69,7 @@ func TestNoPauses(t *testing.T) {
 		<-publisher.PublishAsyncComplete()
 		before := time.Now()
 		err := deliveries.Set(types.NamespacedName{Namespace: "shop", Name: name}, delivery.Settings{Sink: to.URL(name, "shop"), MaxInFlight: inFlight},
-			delivery.Source{Conn: controller.Conn(), Stream: backend.Stream, Consumer: consumer.Durable})
+			pull.Source{Conn: controller.Conn(), Stream: backend.Stream, Consumer: consumer.Durable})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package delivery
+package pull
 
 import (
 	"context"
@@ -56,7 +56,7 @@ func TestRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	handled, lost := make(chan string, 10), make(chan string, 1)
-	p, err := startPull(Source{controller, "s", "c"}, 4, budget.NewShare(nil, nil), func(m *nats.Msg, free func()) {
+	p, err := Start(Source{controller, "s", "c"}, 4, budget.NewShare(nil, nil), func(m *nats.Msg, free func()) {
 		handled <- string(m.Data)
 		free()
 	}, func(reason string) { lost <- reason })
@@ -104,7 +104,7 @@ func TestRequests(t *testing.T) {
 			got = ""
 			wait := 20 * time.Second
 			if tc.want == "" {
-				wait = 2 * pullAgain
+				wait = 2 * pause
 			}
 			select {
 			case r := <-requests:
@@ -125,8 +125,8 @@ func TestRequests(t *testing.T) {
 	if diff := cmp.Diff("409 Consumer Deleted", next(t, lost)); diff != "" {
 		t.Error(diff)
 	}
-	p.stop()
-	next(t, p.closed)
+	p.Stop()
+	next(t, p.Closed())
 	if len(requests)+len(lost) > 0 {
 		t.Errorf("after the end: %d requests, %d losses", len(requests), len(lost))
 	}
@@ -144,10 +144,10 @@ func TestPull(t *testing.T) {
 	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "s", Subjects: []string{"a"}}); err != nil {
 		t.Fatal(err)
 	}
-	start := func(over *nats.Conn, consumer string) (p *pull, handled, lost chan string) {
+	start := func(over *nats.Conn, consumer string) (p *Pull, handled, lost chan string) {
 		t.Helper()
 		handled, lost = make(chan string, 10), make(chan string, 10)
-		p, err := startPull(Source{over, "s", consumer}, 1, budget.NewShare(nil, nil), func(m *nats.Msg, free func()) {
+		p, err := Start(Source{over, "s", consumer}, 1, budget.NewShare(nil, nil), func(m *nats.Msg, free func()) {
 			defer free()
 			if err := m.Ack(); err != nil {
 				t.Error(err)
@@ -158,8 +158,8 @@ func TestPull(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { // before the connection is closed: a message of another pull may be on its way
-			p.stop()
-			next(t, p.closed)
+			p.Stop()
+			next(t, p.Closed())
 		})
 		return p, handled, lost
 	}
@@ -211,7 +211,7 @@ func TestPull(t *testing.T) {
 	_, _, lost = start(conn, "c")
 	other = connectTo(t, server)
 	other.Close()
-	if _, err := startPull(Source{other, "s", "c"}, 1, budget.NewShare(nil, nil), nil, nil); err == nil {
+	if _, err := Start(Source{other, "s", "c"}, 1, budget.NewShare(nil, nil), nil, nil); err == nil {
 		t.Error("a closed connection is no error")
 	}
 	if len(lost) > 0 {
@@ -227,9 +227,9 @@ func TestPull(t *testing.T) {
 	for got := ""; got != "2"; { // a server that was killed may send again what it had not stored
 		got = next(t, handled)
 	}
-	p.stop()
-	p.stop()
-	next(t, p.closed)
+	p.Stop()
+	p.Stop()
+	next(t, p.Closed())
 	publish("3")
 	if err := conn.Flush(); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,5 @@
-package delivery
+// Package pull asks NATS for the messages of a consumer, within a budget of bytes.
+package pull
 
 import (
 	"encoding/json"
@@ -13,12 +14,12 @@ import (
 )
 
 const (
-	// pullExpiry is how long NATS keeps a request for events; heartbeat is how often NATS says that
+	// expiry is how long NATS keeps a request for events; heartbeat is how often NATS says that
 	// it still has the request.
-	pullExpiry = time.Minute
-	heartbeat  = 15 * time.Second
-	// pullAgain is the pause after NATS refused a request.
-	pullAgain = 250 * time.Millisecond
+	expiry    = time.Minute
+	heartbeat = 15 * time.Second
+	// pause is how long nothing is asked for after NATS refused a request.
+	pause = 250 * time.Millisecond
 
 	// What NATS says about a request, in the header Status.
 	statusHeartbeat    = "100"
@@ -42,24 +43,17 @@ const (
 	unanswered = "Nats-Pending-Messages"
 )
 
-// Source is a consumer in NATS.
-type Source struct {
-	Conn             *nats.Conn
-	Stream, Consumer string
-}
-
-// pull asks NATS for the messages of a consumer, again and again, and passes them on one after the
+// Pull asks NATS for the messages of a consumer, again and again, and passes them on one after the
 // other.
 //
 // It does the work of Consume of package jetstream, which can forget to ask (docs/decisions/1021).
 // Here, the request and the count of what NATS was asked for are one step under one lock.
-type pull struct {
+type Pull struct {
 	source Source
 	most   int
 	handle func(m *nats.Msg, free func())
 	lost   func(reason string)
 	share  *budget.Share
-	// closed is closed when no more message is passed on.
 	closed chan struct{}
 
 	subscription *nats.Subscription
@@ -84,16 +78,22 @@ type request struct {
 	taken, received int64
 }
 
-// realSize is what a message has here.
-func realSize(m *nats.Msg) int64 { return int64(m.Size()) + budget.PerEvent }
+// Source is a consumer in NATS.
+type Source struct {
+	Conn             *nats.Conn
+	Stream, Consumer string
+}
 
-// startPull begins to ask for messages. At most as many as most are on the way or not freed. handle
+// Size is how many bytes of the share a message has, from when it comes until it is done with.
+func Size(m *nats.Msg) int64 { return int64(m.Size()) + budget.PerEvent }
+
+// Start begins to ask for messages. At most as many as most are on the way or not freed. handle
 // gets one at a time, does not wait, and lets free be called once for each message, to make room
 // for another one. lost is called if no more message comes, because NATS does not know the
-// consumer, or because the connection was closed. The bytes of a message, as realSize counts them,
-// are taken of the share when handle is called.
-func startPull(source Source, most int, bytes *budget.Share, handle func(m *nats.Msg, free func()), lost func(reason string)) (*pull, error) {
-	p := &pull{source: source, most: most, share: bytes, size: smallest, handle: handle, lost: lost, closed: make(chan struct{})}
+// consumer, or because the connection was closed. The bytes of a message, as Size counts them, are
+// taken of the share when handle is called; who has handled it gives them back.
+func Start(source Source, most int, bytes *budget.Share, handle func(m *nats.Msg, free func()), lost func(reason string)) (*Pull, error) {
+	p := &Pull{source: source, most: most, share: bytes, size: smallest, handle: handle, lost: lost, closed: make(chan struct{})}
 	p.share.Room(p.room)
 	p.mu.Lock() // until all fields are there
 	defer p.mu.Unlock()
@@ -130,14 +130,17 @@ func startPull(source Source, most int, bytes *budget.Share, handle func(m *nats
 	return p, nil
 }
 
-// stop asks for no more messages. Those that are here are still passed on.
-func (p *pull) stop() {
+// Stop asks for no more messages. Those that are here are still passed on.
+func (p *Pull) Stop() {
 	p.end()
 	_ = p.subscription.Drain() // fails only if the subscription is closed
 }
 
+// Closed is closed when no more message is passed on.
+func (p *Pull) Closed() <-chan struct{} { return p.closed }
+
 // end lets NATS be asked for nothing more. It tells whether it was the first call.
-func (p *pull) end() bool {
+func (p *Pull) end() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	first := !p.ended
@@ -149,7 +152,7 @@ func (p *pull) end() bool {
 }
 
 // receive gets messages, and what NATS says about requests.
-func (p *pull) receive(m *nats.Msg) {
+func (p *Pull) receive(m *nats.Msg) {
 	left, refused, small := 0, false, false
 	switch code := m.Header.Get("Status"); {
 	case m.Reply != "": // only messages are to be acknowledged
@@ -174,7 +177,7 @@ func (p *pull) receive(m *nats.Msg) {
 	defer p.mu.Unlock()
 	if refused {
 		p.forget()
-		p.wait(pullAgain)
+		p.wait(pause)
 		return
 	}
 	if small {
@@ -191,9 +194,9 @@ func (p *pull) receive(m *nats.Msg) {
 }
 
 // account counts a message that came. The caller holds the lock.
-func (p *pull) account(m *nats.Msg) {
+func (p *Pull) account(m *nats.Msg) {
 	p.held++
-	size := realSize(m)
+	size := Size(m)
 	if len(p.requests) == 0 { // of one that was forgotten
 		p.share.Force(size)
 		return
@@ -213,20 +216,20 @@ func (p *pull) account(m *nats.Msg) {
 }
 
 // complete ends the oldest request, and gives back what it did not need. The caller holds the lock.
-func (p *pull) complete() {
+func (p *Pull) complete() {
 	p.share.Give(p.requests[0].taken)
 	p.requests = p.requests[1:]
 }
 
 // forget ends all requests. The caller holds the lock.
-func (p *pull) forget() {
+func (p *Pull) forget() {
 	for len(p.requests) > 0 {
 		p.complete()
 	}
 }
 
 // asked are the messages that NATS was asked for. The caller holds the lock.
-func (p *pull) asked() (n int) {
+func (p *Pull) asked() (n int) {
 	for _, r := range p.requests {
 		n += r.messages
 	}
@@ -234,15 +237,15 @@ func (p *pull) asked() (n int) {
 }
 
 // free makes room for another message.
-func (p *pull) free() {
+func (p *Pull) free() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held--
 	p.ask()
 }
 
-// resize lets so many messages be on the way or not freed.
-func (p *pull) resize(most int) {
+// Resize lets so many messages be on the way or not freed.
+func (p *Pull) Resize(most int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.most = most
@@ -250,7 +253,7 @@ func (p *pull) resize(most int) {
 }
 
 // room is called when there are bytes for another message.
-func (p *pull) room() {
+func (p *Pull) room() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ask()
@@ -258,7 +261,7 @@ func (p *pull) room() {
 
 // startAgain forgets what NATS was asked for: the connection is another one, or NATS does not know
 // the request any more.
-func (p *pull) startAgain() {
+func (p *Pull) startAgain() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget()
@@ -267,7 +270,7 @@ func (p *pull) startAgain() {
 }
 
 // wait begins to wait for NATS to say something. The caller holds the lock.
-func (p *pull) wait(limit time.Duration) {
+func (p *Pull) wait(limit time.Duration) {
 	if !p.ended {
 		p.overdue.Reset(limit)
 	}
@@ -275,7 +278,7 @@ func (p *pull) wait(limit time.Duration) {
 
 // ask asks for as many messages as there is room for, when half of the room or more is empty: a
 // request for each message would cost more. The caller holds the lock.
-func (p *pull) ask() {
+func (p *Pull) ask() {
 	batch := p.most - p.asked() - p.held
 	if batch <= p.most/2 || p.ended {
 		return
@@ -294,7 +297,7 @@ func (p *pull) ask() {
 		MaxBytes  int64         `json:"max_bytes,omitempty"`
 		Expires   time.Duration `json:"expires"`
 		Heartbeat time.Duration `json:"idle_heartbeat"`
-	}{batch, p.share.Bound(int64(batch) * p.size), pullExpiry, heartbeat})
+	}{batch, p.share.Bound(int64(batch) * p.size), expiry, heartbeat})
 	if err == nil {
 		err = p.source.Conn.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+p.source.Stream+"."+p.source.Consumer, p.subscription.Subject, content)
 	}

@@ -1,4 +1,4 @@
-package delivery
+package pull
 
 import (
 	"context"
@@ -56,7 +56,7 @@ func TestPullDropsNothing(t *testing.T) {
 		}
 	}
 	busy, handled := make(chan struct{}), make(chan struct{}, messages)
-	p, err := startPull(Source{conn, "s", "c"}, messages, budget.NewShare(nil, nil), func(_ *nats.Msg, free func()) {
+	p, err := Start(Source{conn, "s", "c"}, messages, budget.NewShare(nil, nil), func(_ *nats.Msg, free func()) {
 		<-busy
 		free()
 		handled <- struct{}{}
@@ -64,7 +64,7 @@ func TestPullDropsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.stop()
+	defer p.Stop()
 	poll.Until(t, 20*time.Second, "NATS has sent all", func(ctx context.Context) error {
 		c, err := js.Consumer(ctx, "s", "c")
 		if err == nil && c.CachedInfo().NumPending > 0 {
