@@ -400,7 +400,7 @@ func (w *worker) overdue(about *nats.MsgMetadata, now time.Time) bool {
 // process, which waits for it. It tells whether NATS is told later.
 func (w *worker) deliver(e waiting) (later bool) {
 	m, about := e.message, e.about
-	if e.again && retry.Queue(w.source).Unasked(m.Subject) {
+	if e.again && retry.Unasked(w.source, m.Subject) {
 		w.acknowledge(m)
 		w.finish(about)
 		return false
@@ -455,7 +455,7 @@ func (w *worker) requeue(m *nats.Msg, about *nats.MsgMetadata, header http.Heade
 	if t.refused.IsZero() {
 		t.refused = time.Now()
 	}
-	err := retry.Queue(w.source).Put(m, about, t.refused, t.tries(about))
+	err := retry.Put(w.source, m, about, t.refused, t.tries(about))
 	var no *jetstream.APIError
 	switch {
 	case err == nil:

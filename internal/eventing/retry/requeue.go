@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/pull"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -36,21 +37,15 @@ const (
 // or its consumer would not get it.
 var ErrNotKept = errors.New("the consumer gets no events that are stored again")
 
-// Queue stores events of one consumer again.
-type Queue struct {
-	Conn             *nats.Conn
-	Stream, Consumer string
-}
-
-// Put stores an event at the end of the stream, where only its consumer gets it. refused is when
-// its sink refused it first, and tries how often it was sent. Without an error, the first one can
-// be acknowledged. It takes at most five seconds. A jetstream.APIError says that the stream takes
-// nothing.
-func (q Queue) Put(m *nats.Msg, about *nats.MsgMetadata, refused time.Time, tries uint64) error {
+// Put stores an event of a consumer again, at the end of the stream, where only that one gets it.
+// refused is when its sink refused it first, and tries how often it was sent. Without an error, the
+// first one can be acknowledged. It takes at most five seconds. A jetstream.APIError says that the
+// stream takes nothing.
+func Put(source pull.Source, m *nats.Msg, about *nats.MsgMetadata, refused time.Time, tries uint64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	subject := backend.RetrySubject(q.Consumer)
-	js, config, err := q.consumer(ctx)
+	subject := backend.RetrySubject(source.Consumer)
+	js, config, err := settingsOf(ctx, source)
 	if err != nil {
 		return err
 	}
@@ -63,8 +58,8 @@ func (q Queue) Put(m *nats.Msg, about *nats.MsgMetadata, refused time.Time, trie
 	again.Header.Set(publishedHeader, about.Timestamp.UTC().Format(time.RFC3339Nano))
 	again.Header.Set(refusedHeader, refused.UTC().Format(time.RFC3339Nano))
 	again.Header.Set(triesHeader, strconv.FormatUint(tries, 10))
-	id := fmt.Sprintf("%s/%d/%d", q.Consumer, about.Sequence.Stream, about.Timestamp.UnixNano())
-	_, err = js.PublishMsg(ctx, again, jetstream.WithMsgID(id), jetstream.WithExpectStream(q.Stream), jetstream.WithRetryAttempts(0))
+	id := fmt.Sprintf("%s/%d/%d", source.Consumer, about.Sequence.Stream, about.Timestamp.UnixNano())
+	_, err = js.PublishMsg(ctx, again, jetstream.WithMsgID(id), jetstream.WithExpectStream(source.Stream), jetstream.WithRetryAttempts(0))
 	return err
 }
 
@@ -86,21 +81,21 @@ func Restore(m *nats.Msg, about *nats.MsgMetadata) (refused time.Time, ok bool) 
 	return refused, true
 }
 
-// Unasked tells whether the consumer has the subject of an event no more, which was stored again
+// Unasked tells whether a consumer has the subject of an event no more, which was stored again
 // when it had. It is false if that cannot be found out.
-func (q Queue) Unasked(subject string) bool {
+func Unasked(source pull.Source, subject string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	_, config, err := q.consumer(ctx)
+	_, config, err := settingsOf(ctx, source)
 	return err == nil && !stream.Consumes(config, subject)
 }
 
-// consumer are its settings now.
-func (q Queue) consumer(ctx context.Context) (js jetstream.JetStream, config jetstream.ConsumerConfig, err error) {
-	if js, err = jetstream.New(q.Conn); err != nil {
+// settingsOf are the settings of a consumer now.
+func settingsOf(ctx context.Context, source pull.Source) (js jetstream.JetStream, config jetstream.ConsumerConfig, err error) {
+	if js, err = jetstream.New(source.Conn); err != nil {
 		return nil, config, err
 	}
-	is, err := js.Consumer(ctx, q.Stream, q.Consumer)
+	is, err := js.Consumer(ctx, source.Stream, source.Consumer)
 	if err != nil {
 		return nil, config, err
 	}
