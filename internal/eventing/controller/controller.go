@@ -38,6 +38,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/access"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/announce"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/budget"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
@@ -123,7 +124,7 @@ type Controller struct {
 	patience   patience
 	ready      readiness.All
 	details    details
-	announcer  *announcer
+	announcer  *announce.Announcer
 
 	subscriptions, backends queue
 	// followed are the queues of the follower.
@@ -134,8 +135,8 @@ type Controller struct {
 	state state
 	// made is what is known of the consumer of each Subscription.
 	made map[types.NamespacedName]made
-	// leftover says since when there is a consumer of a Subscription that does not exist. Zero is that
-	// of one whose deletion this process has seen.
+	// leftover says since when there is a consumer of a Subscription that does not exist. Zero is
+	// that of one whose deletion this process has seen.
 	leftover map[types.NamespacedName]time.Time
 	swept    time.Time
 }
@@ -161,7 +162,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 		made: map[types.NamespacedName]made{}, leftover: map[types.NamespacedName]time.Time{}, patience: patience{of: map[types.NamespacedName]waiting{}},
 		details: details{of: map[types.NamespacedName]*detail{}},
 	}
-	c.announcer = newAnnouncer(c.recorder)
+	c.announcer = announce.New(c.recorder)
 	c.ready = readiness.All{Live: c.live, News: func() { c.backends.add(c.backendsKey(), 0) }}
 	kinds, err := dynamic.NewForConfig(config)
 	if err != nil {

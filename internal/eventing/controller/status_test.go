@@ -16,6 +16,21 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 )
 
+// subscription is a valid one, but for what is changed.
+func subscription(change func(*eventingv1alpha2.SubscriptionSpec)) *eventingv1alpha2.Subscription {
+	s := &eventingv1alpha2.Subscription{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders", Generation: 3},
+		Spec: eventingv1alpha2.SubscriptionSpec{
+			Sink: "http://orders.shop.svc.cluster.local", TypeMatching: eventingv1alpha2.Standard, Source: "commerce", Types: []string{"order.created.v1"},
+			Config: map[string]string{eventingv1alpha2.MaxInFlight: "7"},
+		},
+	}
+	if change != nil {
+		change(&s.Spec)
+	}
+	return s
+}
+
 func TestStatusOf(t *testing.T) {
 	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 	const nats, mesh = operatorv1alpha1.NATS, operatorv1alpha1.EventMesh

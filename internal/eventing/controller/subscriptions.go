@@ -155,7 +155,7 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 		}
 	}
 	if len(problems) == 0 {
-		sooner(&result, c.announcer.announce(s, f.health, p.Sink, wasFailing, at))
+		sooner(&result, c.announcer.Tell(s, f.health, p.Sink, wasFailing, at))
 	}
 	switch {
 	case apierrors.IsConflict(meshFailed):
@@ -254,8 +254,8 @@ func (c *Controller) patchFinalizer(ctx context.Context, s *eventingv1alpha2.Sub
 	return nil
 }
 
-// ensureConsumer returns nil if a Subscription has the finalizer, and its consumer is in the present
-// stream, with its settings.
+// ensureConsumer returns nil if a Subscription has the finalizer, and its consumer is in the
+// present stream, with its settings.
 func (c *Controller) ensureConsumer(ctx context.Context, s *eventingv1alpha2.Subscription, p plan.Plan, now state) error {
 	key := client.ObjectKeyFromObject(s)
 	js, connects, err := c.link.JetStream()
@@ -281,8 +281,8 @@ func (c *Controller) ensureConsumer(ctx context.Context, s *eventingv1alpha2.Sub
 	switch {
 	case err != nil || !stream.OfAnother(found.CachedInfo().Config, string(p.UID)):
 	case controllerutil.ContainsFinalizer(s, eventingv1alpha2.Finalizer):
-		// Only this controller gives the finalizer, and only after this look: a Subscription that came
-		// with it is a copy of the former one, from a backup.
+		// Only this controller gives the finalizer, and only after this look: a Subscription that
+		// came with it is a copy of the former one, from a backup.
 		c.log.Info("taking over the consumer of a Subscription that was restored", zap.Stringer("subscription", key))
 	default:
 		c.log.Info("deleting the consumer of a former Subscription of the same name", zap.Stringer("subscription", key))
@@ -412,7 +412,7 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName) (reconc
 	c.receiver.Forget(key)
 	c.patience.forget(key)
 	c.details.forget(key)
-	c.announcer.forget(key)
+	c.announcer.Forget(key)
 	c.fleet.Forget(key)
 	c.roster.Forget(key)
 	c.ready.Gone(key)

@@ -132,9 +132,9 @@ type Roster struct {
 	admitted      bool
 	// said is what this process wrote of itself last.
 	said string
-	// data is the ConfigMap as it was seen last, with its UID and version, standing is what is asked
-	// for in it, and seen since when each entry is as it is. fresh is when the request began that saw it
-	// last: what a watch tells may be late.
+	// data is the ConfigMap as it was seen last, with its UID and version, standing is what is
+	// asked for in it, and seen since when each entry is as it is. fresh is when the request began
+	// that saw it last: what a watch tells may be late.
 	data     map[string]string
 	uid      types.UID
 	version  string

@@ -220,8 +220,8 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestRestored: a copy of the ConfigMap from another cluster asks for a version that this one will not
-// reach for long.
+// TestRestored: a copy of the ConfigMap from another cluster asks for a version that this one will
+// not reach for long.
 func TestRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

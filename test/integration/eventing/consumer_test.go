@@ -91,9 +91,10 @@ func TestConsumersOfOthers(t *testing.T) {
 	}
 }
 
-// TestRestoredSubscriptions: a backup is restored on a cluster whose volumes still have the events. The
-// controller runs before the Subscriptions are there, and has never seen them. One comes back as Velero
-// restores it, with its finalizer and another UID, and gets what waited. The other one never does.
+// TestRestoredSubscriptions: a backup is restored on a cluster whose volumes still have the events.
+// The controller runs before the Subscriptions are there, and has never seen them. One comes back
+// as Velero restores it, with its finalizer and another UID, and gets what waited. The other one
+// never does.
 func TestRestoredSubscriptions(t *testing.T) {
 	r := newRig(t, true)
 	of := r.client.Resource(subscriptions).Namespace(r.namespace)

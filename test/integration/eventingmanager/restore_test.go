@@ -166,7 +166,7 @@ func (s *site) snapshots() map[string]snapshot {
 	return of
 }
 
-// refill gives the volumes what the snapshots have, and to whoever claims them next.
+// refill gives the volumes what the snapshots have, and lets them be claimed again.
 func (s *site) refill(of map[string]snapshot) {
 	s.t.Helper()
 	for _, taken := range of {
@@ -197,8 +197,8 @@ func (s *site) patchVolume(name, merge string) {
 	s.check(err)
 }
 
-// TestRestoredFromABackup: the namespace is lost, and Velero restores it, once with its volumes and once
-// with empty ones.
+// TestRestoredFromABackup: the namespace is lost, and Velero restores it, once with its volumes and
+// once with empty ones.
 func TestRestoredFromABackup(t *testing.T) {
 	quick(t)
 	s := newSite(t, "restored")

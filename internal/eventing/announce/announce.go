@@ -1,4 +1,7 @@
-package controller
+// Package announce tells people about deliveries to sinks with Events of Kubernetes: that a sink
+// takes nothing, takes events again, blocks those after it, or that an event was given up. It tells
+// each change once, and not more often than the API server and people can bear.
+package announce
 
 import (
 	"fmt"
@@ -21,18 +24,18 @@ import (
 )
 
 const (
-	// announceEvery is how often an Event of one reason tells of one Subscription, at most.
-	announceEvery = time.Minute
+	// every is how often an Event of one reason tells of one Subscription, at most.
+	every = time.Minute
 	// For all Subscriptions together, Events are written at most so often in a second, after so
 	// many at once.
-	announcePace, announceBurst = 1, 25
+	pace, burst = 1, 25
 	// The API server takes a message of at most longestNote bytes; of a sink, a message has at most
 	// longestSink.
 	longestNote, longestSink = 1024, 200
 )
 
-// announcer writes Events about the delivery to sinks.
-type announcer struct {
+// Announcer writes Events about the delivery to sinks. Its methods can be called at the same time.
+type Announcer struct {
 	recorder events.EventRecorder
 	limit    flowcontrol.PassiveRateLimiter
 
@@ -50,22 +53,24 @@ type announced struct {
 	at map[string]time.Time
 }
 
-func newAnnouncer(recorder events.EventRecorder) *announcer {
-	return &announcer{
-		recorder: recorder, limit: flowcontrol.NewTokenBucketPassiveRateLimiter(announcePace, announceBurst),
+// New returns one that has told nothing.
+func New(recorder events.EventRecorder) *Announcer {
+	return &Announcer{
+		recorder: recorder, limit: flowcontrol.NewTokenBucketPassiveRateLimiter(pace, burst),
 		of: map[types.NamespacedName]*announced{},
 	}
 }
 
-func (a *announcer) forget(key types.NamespacedName) {
+// Forget forgets a Subscription that does not exist any more.
+func (a *Announcer) Forget(key types.NamespacedName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.of, key)
 }
 
-// announce tells what is new of the sink of a Subscription. again, if not 0, is when to call it
+// Tell tells what is new of the sink of a Subscription. again, if not 0, is when to call it
 // again: something could not be told yet. failing says what the status had before.
-func (a *announcer) announce(s *eventingv1alpha2.Subscription, h health.Health, sink delivery.Sink, failing bool, now time.Time) (again time.Duration) {
+func (a *Announcer) Tell(s *eventingv1alpha2.Subscription, h health.Health, sink delivery.Sink, failing bool, now time.Time) (again time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	key := client.ObjectKeyFromObject(s)
@@ -78,9 +83,9 @@ func (a *announcer) announce(s *eventingv1alpha2.Subscription, h health.Health, 
 	shown := shownSink(s.Spec.Sink)
 	look := fmt.Sprintf("Next: kubectl -n %s describe service %s", s.Namespace, sink.Service)
 	tell := func(kind, reason, format string, args ...any) bool {
-		left := announceEvery - now.Sub(is.at[reason])
+		left := every - now.Sub(is.at[reason])
 		if left <= 0 && !a.limit.TryAccept() {
-			left = wait.Jitter(announceEvery/2, 2) // or all would come again together
+			left = wait.Jitter(every/2, 2) // or all would come again together
 		}
 		if left > 0 {
 			if again == 0 || left < again {

@@ -1,4 +1,4 @@
-package controller
+package announce
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 
@@ -16,19 +17,16 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 )
 
-// subscription is a valid one, but for what is changed.
-func subscription(change func(*eventingv1alpha2.SubscriptionSpec)) *eventingv1alpha2.Subscription {
-	s := &eventingv1alpha2.Subscription{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders", Generation: 3},
-		Spec: eventingv1alpha2.SubscriptionSpec{
-			Sink: "http://orders.shop.svc.cluster.local", TypeMatching: eventingv1alpha2.Standard, Source: "commerce", Types: []string{"order.created.v1"},
-			Config: map[string]string{eventingv1alpha2.MaxInFlight: "7"},
-		},
+var (
+	began  = time.Date(2026, 11, 28, 1, 0, 0, 0, time.UTC)
+	orders = types.NamespacedName{Namespace: "shop", Name: "orders"}
+)
+
+func subscription() *eventingv1alpha2.Subscription {
+	return &eventingv1alpha2.Subscription{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders"},
+		Spec:       eventingv1alpha2.SubscriptionSpec{Sink: "http://orders.shop.svc.cluster.local"},
 	}
-	if change != nil {
-		change(&s.Spec)
-	}
-	return s
 }
 
 // clock is one that a test sets.
@@ -37,12 +35,12 @@ type clock struct{ now time.Time }
 func (c *clock) Now() time.Time                   { return c.now }
 func (c *clock) Since(at time.Time) time.Duration { return c.now.Sub(at) }
 
-// fakeAnnouncer is one with a clock, and what it has told.
-func fakeAnnouncer() (a *announcer, at *clock, told func() []string) {
+// fake is one with a clock, and what it has told.
+func fake() (a *Announcer, at *clock, told func() []string) {
 	at = &clock{began}
 	recorder := events.NewFakeRecorder(10_000)
-	a = newAnnouncer(recorder)
-	a.limit = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(announcePace, announceBurst, at)
+	a = New(recorder)
+	a.limit = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(pace, burst, at)
 	return a, at, func() (all []string) {
 		for {
 			select {
@@ -57,8 +55,8 @@ func fakeAnnouncer() (a *announcer, at *clock, told func() []string) {
 
 // TestAnnounce: each change is told once, with the next command, and of one reason once a minute.
 func TestAnnounce(t *testing.T) {
-	a, now, told := fakeAnnouncer()
-	s := subscription(nil)
+	a, now, told := fake()
+	s := subscription()
 	sink, err := delivery.ParseSink(s.Namespace, s.Spec.Sink)
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +92,7 @@ func TestAnnounce(t *testing.T) {
 		{3*time.Minute + time.Second, posted, nil, 0},
 	} {
 		now.now = began.Add(step.at)
-		again := a.announce(s, step.is, sink, false, began.Add(step.at))
+		again := a.Tell(s, step.is, sink, false, began.Add(step.at))
 		var got []string
 		for _, e := range told() {
 			kind, rest, _ := strings.Cut(e, " ")
@@ -108,7 +106,7 @@ func TestAnnounce(t *testing.T) {
 			t.Errorf("step %d, again after %s, want %s (-want +got):\n%s", i, again, step.again, diff)
 		}
 	}
-	a.forget(orders)
+	a.Forget(orders)
 	if len(a.of) > 0 {
 		t.Errorf("a Subscription that is gone is known: %v", a.of)
 	}
@@ -116,15 +114,15 @@ func TestAnnounce(t *testing.T) {
 
 // TestAnnounceAfterARestart: what the status has is not told again.
 func TestAnnounceAfterARestart(t *testing.T) {
-	a, _, told := fakeAnnouncer()
-	s := subscription(nil)
+	a, _, told := fake()
+	s := subscription()
 	fails := health.Health{Known: true, Problem: "no"}
-	a.announce(s, health.Health{}, delivery.Sink{}, true, began)
-	a.announce(s, fails, delivery.Sink{}, true, began)
+	a.Tell(s, health.Health{}, delivery.Sink{}, true, began)
+	a.Tell(s, fails, delivery.Sink{}, true, began)
 	if got := told(); len(got) > 0 {
 		t.Errorf("told %q", got)
 	}
-	a.announce(s, health.Health{Known: true}, delivery.Sink{}, true, began)
+	a.Tell(s, health.Health{Known: true}, delivery.Sink{}, true, began)
 	if got := told(); len(got) != 1 {
 		t.Errorf("the sink works again, and told is %q", got)
 	}
@@ -133,7 +131,7 @@ func TestAnnounceAfterARestart(t *testing.T) {
 // TestAThousandSinksAreNoFlood: when all sinks fail at once, some are told at once, the others
 // later, one after the other.
 func TestAThousandSinksAreNoFlood(t *testing.T) {
-	a, now, told := fakeAnnouncer()
+	a, now, told := fake()
 	const all = 1000
 	due, failing, n := map[int]time.Time{}, health.Health{Known: true, Problem: "no"}, 0
 	for i := range all {
@@ -145,16 +143,16 @@ func TestAThousandSinksAreNoFlood(t *testing.T) {
 			if at.Before(when) {
 				continue
 			}
-			s := subscription(nil)
+			s := subscription()
 			s.Name = fmt.Sprint(i)
-			if again := a.announce(s, failing, delivery.Sink{}, false, at); again > 0 {
+			if again := a.Tell(s, failing, delivery.Sink{}, false, at); again > 0 {
 				due[i] = at.Add(again)
 			} else {
 				delete(due, i)
 			}
 		}
 		n += len(told())
-		if most := announceBurst + int(at.Sub(began).Seconds())*announcePace; n > most {
+		if most := burst + int(at.Sub(began).Seconds())*pace; n > most {
 			t.Fatalf("%d Events after %s, want at most %d", n, at.Sub(began), most)
 		}
 		if at.Sub(began) > time.Hour {
@@ -168,11 +166,11 @@ func TestAThousandSinksAreNoFlood(t *testing.T) {
 
 // TestLongNote: the API server takes 1,024 bytes; and what a URL hides is hidden.
 func TestLongNote(t *testing.T) {
-	a, _, told := fakeAnnouncer()
-	s := subscription(nil)
+	a, _, told := fake()
+	s := subscription()
 	s.Spec.Sink = "http://orders.shop.svc.cluster.local/" + strings.Repeat("é", 1000) + "?token=secret"
 	h := health.Health{Known: true, Problem: strings.Repeat("x", 2000), Blocking: health.Blocking{ID: strings.Repeat("\x01", 100), Since: began}}
-	a.announce(s, h, delivery.Sink{}, false, began)
+	a.Tell(s, h, delivery.Sink{}, false, began)
 	got := told()
 	if len(got) != 2 {
 		t.Fatalf("told %q", got)
