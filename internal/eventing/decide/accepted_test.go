@@ -10,6 +10,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/identity"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 )
 
 // TestFormerLabels: what an earlier version has created, and a volume claim of a StatefulSet, lose
@@ -24,8 +25,8 @@ func TestFormerLabels(t *testing.T) {
 	other.SetName("present")
 	other.SetLabels(map[string]string{backend.PlaneLabel: "nats", backend.InstanceLabel: "eventing"})
 	d := &Rules{Identities: identity.Identities{Names: "eventing", Namespace: "kyma-system"}}
-	actions := d.relabel(&World{
-		Ours:   map[Key]*unstructured.Unstructured{{"Service", "eventing-nats"}: service, {"Service", "present"}: other},
+	actions := d.relabel(&observed.World{
+		Ours:   map[observed.Key]*unstructured.Unstructured{{Kind: "Service", Name: "eventing-nats"}: service, {Kind: "Service", Name: "present"}: other},
 		Claims: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data-eventing-nats-0", Labels: former}}},
 	})
 	var names []string

@@ -5,6 +5,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 )
 
 // An Action is one thing to do. Actions are done in order, and none after one that failed.
@@ -55,7 +57,7 @@ type (
 	// Reload makes servers read a certificate that has changed.
 	Reload struct{}
 	// Abandon removes the controller's finalizer from a Subscription: the controller is gone.
-	Abandon struct{ Subscription Subscription }
+	Abandon struct{ Subscription observed.Subscription }
 	// Tell records an Event about the Eventing. Kind is Normal or Warning.
 	Tell struct{ Kind, Reason, Message string }
 )
@@ -81,3 +83,8 @@ func (a Abandon) String() string {
 func (a Tell) String() string { return "tell: " + a.Reason }
 
 func title(u *unstructured.Unstructured) string { return u.GetKind() + " " + u.GetName() }
+
+// annotations is what Patch merges to set annotations.
+func annotations(values map[string]any) map[string]any {
+	return map[string]any{"metadata": map[string]any{"annotations": values}}
+}

@@ -3,6 +3,7 @@ package decide
 import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 )
 
 // carrier is a backend. No rule asks which one it is: what they do differently is in these fields
@@ -13,7 +14,7 @@ type carrier struct {
 	// section is the key of its values in those of the chart, and record the object that has the
 	// values with which it was last rendered.
 	section string
-	record  func(backend.Names) Key
+	record  func(backend.Names) observed.Key
 	// unavailable is the reason of the condition while it takes no events.
 	unavailable string
 	// refusesLate: once it is left, it refuses what a pod sends that should have ended.
@@ -56,29 +57,18 @@ func (d *Rules) carrier(b operatorv1alpha1.BackendType) *carrier {
 	return nil
 }
 
-// hasObjects tells whether there is any object of the plane of a backend but those that outlive it.
-func hasObjects(n backend.Names, w *World, b operatorv1alpha1.BackendType) bool {
-	plane := string(backend.PlaneOf(b))
-	for key, u := range w.Ours {
-		if u.GetLabels()[backend.PlaneLabel] == plane && !Lasting(n, key) {
-			return true
-		}
-	}
-	return false
-}
-
 // plain answers for a backend that needs nothing special. It has no Secrets, takes each spec,
 // finds nothing that disturbs it, has no pods of its own, and is open as soon as it is accepted.
 type plain struct{}
 
-func (plain) unsupported(operatorv1alpha1.BackendConfig) string { return "" }
-func (plain) unfit(*Rules, *World) string                       { return "" }
-func (plain) secrets(backend.Names) []Key                       { return nil }
-func (plain) credentials(*turn) []Action                        { return nil }
-func (plain) away(*Rules, *World, string) bool                  { return false }
-func (plain) warnings(*World) []Action                          { return nil }
-func (plain) open(*turn) Action                                 { return nil }
-func (plain) degraded(*Rules, *World) string                    { return "" }
-func (plain) pending(*World) int64                              { return 0 }
-func (plain) drain(*Rules, *World, *Decision, blocked) bool     { return true }
-func (plain) withdrawn(*Rules, *World, *Decision) bool          { return true }
+func (plain) unsupported(operatorv1alpha1.BackendConfig) string      { return "" }
+func (plain) unfit(*Rules, *observed.World) string                   { return "" }
+func (plain) secrets(backend.Names) []observed.Key                   { return nil }
+func (plain) credentials(*turn) []Action                             { return nil }
+func (plain) away(*Rules, *observed.World, string) bool              { return false }
+func (plain) warnings(*observed.World) []Action                      { return nil }
+func (plain) open(*turn) Action                                      { return nil }
+func (plain) degraded(*Rules, *observed.World) string                { return "" }
+func (plain) pending(*observed.World) int64                          { return 0 }
+func (plain) drain(*Rules, *observed.World, *Decision, blocked) bool { return true }
+func (plain) withdrawn(*Rules, *observed.World, *Decision) bool      { return true }

@@ -16,12 +16,11 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/identity"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/rollout"
 )
 
 const (
-	// drainedAnnotation is on a volume claim: the epoch of which no event is left in it.
-	drainedAnnotation = "eventing.kyma-project.io/drained-at"
 	// downLimit is how long NATS may be away before that is an error.
 	downLimit = time.Minute
 	// silence is how long NATS that is to be removed, or one of its servers, may be away before a
@@ -66,7 +65,7 @@ type Rules struct {
 	carriers []*carrier
 }
 
-// Decision is what follows from a World.
+// Decision is what follows from an observed.World.
 type Decision struct {
 	Actions []Action
 	// Conditions are those of the Eventing from now on; State is their sum.
@@ -84,7 +83,7 @@ type Decision struct {
 	// Switch is the change of the backend that is under way; nil if there is none.
 	Switch *operatorv1alpha1.Switch
 
-	world *World
+	world *observed.World
 	// unapplied: what the spec asks for is not applied, and a condition says why.
 	unapplied bool
 	// kept are the fields that something changes at each write.
@@ -148,7 +147,7 @@ func (o *Decision) wrongFor(kind string) time.Duration {
 }
 
 // Decide is a pure function of the world.
-func (d *Rules) Decide(w *World) *Decision {
+func (d *Rules) Decide(w *observed.World) *Decision {
 	e := w.Eventing
 	o := &Decision{world: w, Conditions: slices.Clone(e.Status.Conditions), Active: e.Status.ActiveBackend}
 	if w.NATS.Stream != nil {
@@ -197,7 +196,7 @@ func (d *Rules) Decide(w *World) *Decision {
 
 // dependencies sets the conditions about APIs of others, and tells whether all that are required
 // are there.
-func (d *Rules) dependencies(w *World, o *Decision, target operatorv1alpha1.BackendType) bool {
+func (d *Rules) dependencies(w *observed.World, o *Decision, target operatorv1alpha1.BackendType) bool {
 	wrong, skipped, soon := dependency.Judge(w.Dependencies)
 	if soon {
 		o.look(dependency.DiscoveryRetry)

@@ -22,6 +22,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/identity"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 )
@@ -31,7 +32,7 @@ import (
 type scene struct {
 	t *testing.T
 	d *Rules
-	w *World
+	w *observed.World
 	// channels is the kind of the Channels of Brokers; with none, no Broker becomes ready.
 	channels string
 	// epochs counts those that were begun.
@@ -64,8 +65,8 @@ func newScene(t *testing.T) *scene {
 	return &scene{t: t, channels: synchronous, members: thePair, d: &Rules{
 		Identities: identity.Identities{Names: "eventing", Namespace: "kyma-system"}, Chart: rememberedChart(t), Version: "1.2.3", NATSImage: "nats-server:1", PublisherImage: "eventing-publisher-proxy:1", ControllerImage: "eventing-controller:1", NATSURL: "tls://eventing-nats.kyma-system.svc:4222",
 		DependencyTimeout: 5 * time.Minute, BackendTimeout: 10 * time.Minute, DrainDelay: 6 * time.Second, DrainWatch: 15 * time.Second, MeshDelay: 5 * time.Minute,
-	}, w: &World{
-		Now: now, NewEpoch: "e1", Ours: map[Key]*unstructured.Unstructured{},
+	}, w: &observed.World{
+		Now: now, NewEpoch: "e1", Ours: map[observed.Key]*unstructured.Unstructured{},
 		Eventing: &operatorv1alpha1.Eventing{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kyma-system", Name: "eventing", Generation: 1, Finalizers: []string{operatorv1alpha1.Finalizer}},
 			Spec: operatorv1alpha1.EventingSpec{
@@ -108,7 +109,7 @@ func (s *scene) follow(a Action) {
 	case Create:
 		s.created++
 		a.Object.SetUID(types.UID(fmt.Sprint(s.created)))
-		s.w.Ours[Key{a.Object.GetKind(), a.Object.GetName()}] = a.Object
+		s.w.Ours[observed.KeyOf(a.Object)] = a.Object
 		switch a.Object.GetKind() {
 		case "Deployment":
 			s.rollOut(a.Object)
@@ -128,24 +129,24 @@ func (s *scene) follow(a Action) {
 			s.w.Claims = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data-eventing-nats-0", Annotations: map[string]string{backend.ServersAnnotation: "1"}}}}
 		}
 	case Apply:
-		key := Key{a.Object.GetKind(), a.Object.GetName()}
+		key := observed.KeyOf(a.Object)
 		a.Object.Object = drift.Overlay(s.w.Ours[key].Object, a.Object.Object)
 		s.w.Ours[key] = a.Object
-		if sendsTo(a.Object) != sendsTo(a.Observed) {
+		if observed.SendsTo(a.Object) != observed.SendsTo(a.Observed) {
 			s.w.Pods = slices.DeleteFunc(s.w.Pods, func(p corev1.Pod) bool { return strings.HasPrefix(p.Name, a.Object.GetName()) })
 			s.rollOut(a.Object)
 		}
 	case Patch:
 		s.patch(a)
 	case Remove:
-		delete(s.w.Ours, Key{a.Observed.GetKind(), a.Observed.GetName()})
+		delete(s.w.Ours, observed.KeyOf(a.Observed))
 		switch a.Observed.GetKind() {
 		case "ConfigMap":
-			if data(a.Observed, memoryHolds) != "" && data(a.Observed, memoryHolds) != "0" {
+			if observed.Data(a.Observed)[memoryHolds] != "" && observed.Data(a.Observed)[memoryHolds] != "0" {
 				s.lost = "Memory was removed with an event"
 			}
 		case "StatefulSet":
-			s.w.NATS = NATS{}
+			s.w.NATS = observed.NATS{}
 		case "Deployment":
 			s.w.Pods = slices.DeleteFunc(s.w.Pods, func(p corev1.Pod) bool { return strings.HasPrefix(p.Name, a.Observed.GetName()) })
 		case "Pod":
@@ -154,7 +155,7 @@ func (s *scene) follow(a Action) {
 			s.w.Claims = nil
 		}
 	case Orphan:
-		delete(s.w.Ours, Key{a.Observed.GetKind(), a.Observed.GetName()})
+		delete(s.w.Ours, observed.KeyOf(a.Observed))
 	case CreateStream:
 		s.created++
 		if a.Config.Name == backend.DeadLetters {
@@ -196,11 +197,11 @@ func (s *scene) rollOut(u *unstructured.Unstructured) {
 // controller is what the controller says when it runs.
 func (s *scene) controller() {
 	s.t.Helper()
-	state, contract := s.w.Ours[Key{"ConfigMap", "eventing-controller-state"}], s.w.Ours[Key{"ConfigMap", "eventing-backends"}]
-	if s.silent || state == nil || contract == nil || s.w.Ours[Key{"Deployment", "eventing-controller"}] == nil {
+	state, contract := s.w.Object("ConfigMap", "eventing-controller-state"), s.w.Object("ConfigMap", "eventing-backends")
+	if s.silent || state == nil || contract == nil || s.w.Object("Deployment", "eventing-controller") == nil {
 		return
 	}
-	b, err := backend.ParseBackends(contractData(contract))
+	b, err := backend.ParseBackends(observed.Data(contract))
 	if err != nil || b.Undecided() {
 		return // what was served is served on
 	}
@@ -225,7 +226,7 @@ func (s *scene) controller() {
 	switch {
 	case b.Serving.Has(operatorv1alpha1.EventMesh):
 		s.w.Triggers = []string{"es-1"}
-	case s.w.Ours[Key{"Broker", "eventing"}] == nil:
+	case s.w.Object("Broker", "eventing") == nil:
 		s.w.Triggers = nil
 	}
 	follows := backend.ControllerState{Epoch: b.Epoch, ObservedServing: b.Serving, Leader: "pod", Ready: s.allReady, MeshRefuses: s.refuses, At: s.w.Now}
@@ -248,7 +249,7 @@ func (s *scene) patch(a Patch) {
 		s.w.Claims[0].ResourceVersion = fmt.Sprint(s.created)
 		return
 	}
-	u := s.w.Ours[Key{a.Observed.GetKind(), a.Observed.GetName()}]
+	u := s.w.Ours[observed.KeyOf(a.Observed)]
 	if u.GetKind() == "Broker" {
 		values, _, _ := unstructured.NestedMap(a.Merge, "metadata", "annotations")
 		is := u.GetAnnotations()
@@ -266,7 +267,7 @@ func (s *scene) patch(a Patch) {
 		s.epochs++
 		s.w.NewEpoch = fmt.Sprintf("e%d", s.epochs+1)
 	}
-	content := contractData(u)
+	content := observed.Data(u)
 	if content == nil {
 		content = map[string]string{}
 	}
@@ -309,13 +310,13 @@ func (s *scene) credentials(name string) {
 	u := &unstructured.Unstructured{Object: map[string]any{"kind": "Secret", "data": content}}
 	u.SetName(name)
 	u.SetLabels(s.d.Names.Labels(backend.PlaneNATS, "nats", "1", nil))
-	s.w.Ours[Key{"Secret", name}] = u
+	s.w.Ours[observed.Key{Kind: "Secret", Name: name}] = u
 }
 
 // ready makes the servers ready, and connects.
 func (s *scene) ready() {
 	s.t.Helper()
-	u := s.w.Ours[Key{"StatefulSet", "eventing-nats"}]
+	u := s.w.Object("StatefulSet", "eventing-nats")
 	if err := unstructured.SetNestedMap(u.Object, map[string]any{"replicas": int64(1), "readyReplicas": int64(1)}, "status"); err != nil {
 		s.t.Fatal(err)
 	}
@@ -352,7 +353,7 @@ func TestInstallation(t *testing.T) {
 	}
 	s.ready()
 	s.slow = true
-	s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
+	s.w.Subscriptions = []observed.Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
 	actions, last = s.play()
 	if diff := cmp.Diff([]string{"create stream sap", "serve NATS on ConfigMap eventing-backends"}, actions); diff != "" || stream.Open(s.w.NATS.Stream.Config) {
 		t.Errorf("a stream that has to wait for a consumer (-want +got):\n%s", diff)
@@ -384,7 +385,7 @@ func TestInstallation(t *testing.T) {
 		t.Errorf("%s, %s (-want +got):\n%s", last.State, last.Active, diff)
 	}
 	// A new Subscription stops nobody.
-	s.w.Subscriptions = append(s.w.Subscriptions, Subscription{Namespace: "shop", Name: "late", Generation: 1, Valid: true})
+	s.w.Subscriptions = append(s.w.Subscriptions, observed.Subscription{Namespace: "shop", Name: "late", Generation: 1, Valid: true})
 	if actions, last = s.play(); len(actions) > 0 || last.State != operatorv1alpha1.StateReady {
 		t.Errorf("%s, %v", last.State, actions)
 	}
@@ -395,7 +396,7 @@ func TestInstallation(t *testing.T) {
 func TestALostStream(t *testing.T) {
 	s := installed(t)
 	s.slow = true
-	s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true, Epochs: map[operatorv1alpha1.BackendType]string{operatorv1alpha1.NATS: "e1"}}}
+	s.w.Subscriptions = []observed.Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true, Epochs: map[operatorv1alpha1.BackendType]string{operatorv1alpha1.NATS: "e1"}}}
 	s.w.NATS.Stream, s.w.NewEpoch = nil, "e2"
 	_, last := s.play()
 	if stream.Open(s.w.NATS.Stream.Config) || stream.Epoch(s.w.NATS.Stream.Config) != "e2" || last.State != operatorv1alpha1.StateProcessing {
@@ -454,11 +455,11 @@ func TestTeardown(t *testing.T) {
 		},
 		{
 			reason: "NATS is away", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonNATSUnreachable,
-			prepare: func(s *scene) { s.w.NATS = NATS{Away: silence} },
+			prepare: func(s *scene) { s.w.NATS = observed.NATS{Away: silence} },
 		},
 		{
 			reason: "NATS is away for some seconds", state: operatorv1alpha1.StateDeleting, says: operatorv1alpha1.ReasonDeleting,
-			prepare: func(s *scene) { s.w.NATS = NATS{} },
+			prepare: func(s *scene) { s.w.NATS = observed.NATS{} },
 		},
 		{
 			reason: "a server of NATS is behind the others", first: closed, state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonNATSUnreachable,
@@ -467,13 +468,13 @@ func TestTeardown(t *testing.T) {
 		{
 			reason: "NATS is away, and its ConfigMap, too", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonNATSUnreachable,
 			prepare: func(s *scene) {
-				s.w.NATS = NATS{Away: silence}
-				delete(s.w.Ours, Key{"ConfigMap", "eventing-nats-config"})
+				s.w.NATS = observed.NATS{Away: silence}
+				delete(s.w.Ours, observed.Key{Kind: "ConfigMap", Name: "eventing-nats-config"})
 			},
 		},
 		{
 			reason: "somebody is subscribed", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonSubscriptions,
-			prepare: func(s *scene) { s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders"}} },
+			prepare: func(s *scene) { s.w.Subscriptions = []observed.Subscription{{Namespace: "shop", Name: "orders"}} },
 		},
 		{
 			reason: "a stream of others", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonForeignStreams,
@@ -490,14 +491,14 @@ func TestTeardown(t *testing.T) {
 		{
 			reason: "an old mark of another epoch proves nothing", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonNATSUnreachable,
 			prepare: func(s *scene) {
-				s.w.NATS = NATS{Away: silence}
-				s.patch(Patch{Observed: s.w.Ours[Key{"ConfigMap", "eventing-nats-config"}], Merge: map[string]any{"data": map[string]any{drainedKey: "e0"}}})
+				s.w.NATS = observed.NATS{Away: silence}
+				s.patch(Patch{Observed: s.w.Object("ConfigMap", "eventing-nats-config"), Merge: map[string]any{"data": map[string]any{observed.DrainedKey: "e0"}}})
 			},
 		},
 		{
 			reason: "by force, with NATS away: volumes stay", first: slices.Concat(unpublished, deleted, left),
 			prepare: func(s *scene) {
-				s.w.NATS = NATS{}
+				s.w.NATS = observed.NATS{}
 				s.w.Eventing.Annotations = map[string]string{operatorv1alpha1.ForceDeletionAnnotation: "true"}
 			},
 		},
@@ -511,9 +512,9 @@ func TestTeardown(t *testing.T) {
 		{
 			reason: "volumes that are to be deleted, and may hold events", first: slices.Concat(unpublished, deleted, left),
 			prepare: func(s *scene) { // everything but the volumes was deleted by hand
-				s.w.NATS = NATS{}
+				s.w.NATS = observed.NATS{}
 				s.w.Eventing.Spec.Backend.Config.NATSStorage.Retention = operatorv1alpha1.RetentionDelete
-				s.w.Ours, s.w.Pods = map[Key]*unstructured.Unstructured{}, nil
+				s.w.Ours, s.w.Pods = map[observed.Key]*unstructured.Unstructured{}, nil
 			},
 		},
 	} {
@@ -540,7 +541,7 @@ func TestTeardown(t *testing.T) {
 			if tc.says == "" {
 				return
 			}
-			if c := meta.FindStatusCondition(last.Conditions, operatorv1alpha1.ConditionDeleted); last.State != tc.state || c == nil || c.Reason != tc.says || s.w.Ours[Key{"StatefulSet", "eventing-nats"}] == nil {
+			if c := meta.FindStatusCondition(last.Conditions, operatorv1alpha1.ConditionDeleted); last.State != tc.state || c == nil || c.Reason != tc.says || s.w.Object("StatefulSet", "eventing-nats") == nil {
 				t.Errorf("%s, %+v", last.State, c)
 			}
 		})
@@ -578,8 +579,8 @@ func TestStates(t *testing.T) {
 				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("500Mi")}},
 			}}}
 		}, state: operatorv1alpha1.StateWarning, condition: available, says: operatorv1alpha1.ReasonNATSUnavailable},
-		{reason: "NATS is away", change: func(s *scene) { s.w.NATS = NATS{Problem: "refused"} }, state: operatorv1alpha1.StateProcessing, condition: available, says: operatorv1alpha1.ReasonNATSUnavailable},
-		{reason: "NATS is away for a minute", later: time.Minute, change: func(s *scene) { s.w.NATS = NATS{} }, state: operatorv1alpha1.StateError, condition: available, says: operatorv1alpha1.ReasonNATSUnavailable},
+		{reason: "NATS is away", change: func(s *scene) { s.w.NATS = observed.NATS{Problem: "refused"} }, state: operatorv1alpha1.StateProcessing, condition: available, says: operatorv1alpha1.ReasonNATSUnavailable},
+		{reason: "NATS is away for a minute", later: time.Minute, change: func(s *scene) { s.w.NATS = observed.NATS{} }, state: operatorv1alpha1.StateError, condition: available, says: operatorv1alpha1.ReasonNATSUnavailable},
 		{reason: "a stream that is nearly full", change: func(s *scene) { s.w.NATS.Stream.State.Bytes = 340 << 20 }, state: operatorv1alpha1.StateWarning, condition: available, says: operatorv1alpha1.ReasonNATSAvailable},
 		{reason: "a volume that is nearly full", change: func(s *scene) { s.w.NATS.Volume.Percent = 80 }, state: operatorv1alpha1.StateWarning, condition: available, says: operatorv1alpha1.ReasonNATSAvailable},
 		{reason: "a full stream", change: func(s *scene) { s.w.NATS.Stream.State.Bytes = 384<<20 - 1000 }, state: operatorv1alpha1.StateError, condition: available, says: operatorv1alpha1.ReasonStorageFull},

@@ -9,36 +9,27 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
 // exists: volumes that are left are no NATS.
-func (n nats) exists(d *Rules, w *World) bool { return hasObjects(d.Names, w, operatorv1alpha1.NATS) }
+func (n nats) exists(d *Rules, w *observed.World) bool {
+	return w.Exists(d.Names, operatorv1alpha1.NATS)
+}
 
 // finished: one that was never opened has nothing in it, either. A part of it may be all there is,
 // and nothing of it may answer.
-func (n nats) finished(d *Rules, w *World) bool { return !n.exists(d, w) || d.drained(w) }
-
-// drained tells whether it is known that NATS holds no event: no event was ever taken, or a mark
-// says that none is left.
-func (d *Rules) drained(w *World) bool {
-	config := w.Object("ConfigMap", d.Names.NATSConfig())
-	if config == nil {
-		// It is the last one that is deleted, and the first one that is created after the Secrets.
-		return w.Object("StatefulSet", d.Names.NATS()) == nil && len(w.undrained()) == 0
-	}
-	if epoch := data(config, drainedKey); epoch != "" {
-		return epoch == config.GetAnnotations()[backend.EpochAnnotation]
-	}
-	return data(config, openedKey) == "" && len(w.undrained()) == 0
+func (n nats) finished(d *Rules, w *observed.World) bool {
+	return !n.exists(d, w) || w.Drained(d.Names)
 }
 
 // idle tells whether a stream is that of NATS that is drained, and holds nothing.
-func idle(d *Rules, w *World, info *jetstream.StreamInfo) bool {
-	return d.drained(w) && w.NATS.Connected && stream.Ours(info.Config) && !stream.Open(info.Config) && info.State.Msgs == 0
+func idle(d *Rules, w *observed.World, info *jetstream.StreamInfo) bool {
+	return w.Drained(d.Names) && w.NATS.Connected && stream.Ours(info.Config) && !stream.Open(info.Config) && info.State.Msgs == 0
 }
 
-func (nats) pending(w *World) int64 {
+func (nats) pending(w *observed.World) int64 {
 	if w.NATS.Stream == nil {
 		return 0
 	}
@@ -54,8 +45,8 @@ func (n nats) leave(t *turn) {
 		n.removed(t.Rules, w, t.o, true)
 		return
 	}
-	if w.silent() {
-		t.step(operatorv1alpha1.ReasonDraining, "NATS does not answer now.%s", w.problem())
+	if silent(w) {
+		t.step(operatorv1alpha1.ReasonDraining, "NATS does not answer now.%s", whyAway(w))
 		t.o.look(silence - w.NATS.Away)
 		return
 	}
@@ -65,7 +56,7 @@ func (n nats) leave(t *turn) {
 		}
 		t.o.AtLeast(operatorv1alpha1.StateWarning)
 		t.step(reason, format+" To remove it nevertheless: kubectl -n %s annotate --overwrite eventings.operator.kyma-project.io %s %s=%s",
-			append(args, w.Eventing.Namespace, w.Eventing.Name, operatorv1alpha1.ForceTeardownAnnotation, w.forceValue(t.leaving.is, t.target))...)
+			append(args, w.Eventing.Namespace, w.Eventing.Name, operatorv1alpha1.ForceTeardownAnnotation, w.ForceValue(t.leaving.is, t.target))...)
 	}
 	if info != nil && w.NATS.Connected && !stream.Open(info.Config) && info.State.Msgs > 0 && !w.NATS.Dangling {
 		if at, ok := stream.ClosedAt(info.Config); ok && w.Now.Sub(at) <= drainLimit {
@@ -89,19 +80,19 @@ func (n nats) remove(t *turn) {
 }
 
 // drain finds out first what would keep NATS from being emptied: until then, events are taken.
-func (n nats) drain(d *Rules, w *World, o *Decision, hinders blocked) bool {
-	contract, err := backend.ParseBackends(contractData(w.Object("ConfigMap", d.Names.Backends())))
+func (n nats) drain(d *Rules, w *observed.World, o *Decision, hinders blocked) bool {
+	contract, err := w.Contract(d.Names)
 	switch {
 	case n.finished(d, w):
 		return true
-	case w.silent():
+	case silent(w):
 		o.look(silence - w.NATS.Away)
 		o.AtLeast(operatorv1alpha1.StateDeleting)
-		o.Condition(operatorv1alpha1.ConditionDeleted, false, operatorv1alpha1.ReasonDeleting, "NATS does not answer now.%s", w.problem())
+		o.Condition(operatorv1alpha1.ConditionDeleted, false, operatorv1alpha1.ReasonDeleting, "NATS does not answer now.%s", whyAway(w))
 		return false
 	case unclear(w, o, hinders):
 		return false
-	case !d.stopped(w, o, d.Names.Publisher(), publisherComponent):
+	case !d.stopped(w, o, d.Names.Publisher(), observed.Publisher):
 		// Its pods answer what they have taken. What comes after that is refused by the Service.
 	case w.Available() && err == nil && len(contract.Accept) > 0:
 		contract.Accept = nil
@@ -116,13 +107,13 @@ func (n nats) drain(d *Rules, w *World, o *Decision, hinders blocked) bool {
 
 // unclear tells whether it cannot be known now what NATS holds, or for whom. Then hinders was told
 // why.
-func unclear(w *World, o *Decision, hinders blocked) bool {
+func unclear(w *observed.World, o *Decision, hinders blocked) bool {
 	switch {
 	case !w.NATS.Connected:
-		hinders(operatorv1alpha1.ReasonNATSUnreachable, "NATS may hold events, and does not answer.%s", w.problem())
-	case len(foreignStreams(w)) > 0:
+		hinders(operatorv1alpha1.ReasonNATSUnreachable, "NATS may hold events, and does not answer.%s", whyAway(w))
+	case len(w.NATS.ForeignStreams()) > 0:
 		o.look(askAgain) // streams are not watched
-		hinders(operatorv1alpha1.ReasonForeignStreams, "NATS has streams of others: %s.", strings.Join(foreignStreams(w), ", "))
+		hinders(operatorv1alpha1.ReasonForeignStreams, "NATS has streams of others: %s.", strings.Join(w.NATS.ForeignStreams(), ", "))
 	case w.NATS.Stream != nil && len(stream.Foreign(w.NATS.Consumers)) > 0:
 		o.look(askAgain)
 		hinders(operatorv1alpha1.ReasonForeignStreams, "The stream has consumers of others: %s.", strings.Join(stream.Foreign(w.NATS.Consumers), ", "))
@@ -134,7 +125,7 @@ func unclear(w *World, o *Decision, hinders blocked) bool {
 
 // emptied closes the stream, waits until it stays empty, and marks NATS as drained. It is false if
 // something keeps it from that: then hinders was told a reason and a message.
-func (d *Rules) emptied(w *World, o *Decision, hinders blocked) bool {
+func (d *Rules) emptied(w *observed.World, o *Decision, hinders blocked) bool {
 	info := w.NATS.Stream
 	switch {
 	case unclear(w, o, hinders):
@@ -154,7 +145,7 @@ func (d *Rules) emptied(w *World, o *Decision, hinders blocked) bool {
 		// What one server says is not known to be all: a leader that was cut off answers with an
 		// old state.
 		o.look(askAgain)
-		hinders(operatorv1alpha1.ReasonNATSUnreachable, "NATS may hold events. These servers are not up to date: %s.%s", strings.Join(w.NATS.Behind, ", "), w.problem())
+		hinders(operatorv1alpha1.ReasonNATSUnreachable, "NATS may hold events. These servers are not up to date: %s.%s", strings.Join(w.NATS.Behind, ", "), whyAway(w))
 		return false
 	case info != nil && !w.NATS.Quiet && info.Config.Replicas <= 1:
 		o.look(drainedAgain)
@@ -172,55 +163,43 @@ func (d *Rules) emptied(w *World, o *Decision, hinders blocked) bool {
 }
 
 // markDrained writes that no event is left in NATS: to the volumes first, which may outlive it.
-func markDrained(d *Rules, w *World) (marks []Action) {
+func markDrained(d *Rules, w *observed.World) (marks []Action) {
 	config := w.Object("ConfigMap", d.Names.NATSConfig())
 	if config == nil {
 		// Somebody deleted it. Without it, nothing could say that NATS is drained.
 		return []Action{Create{evidence(d, w)}}
 	}
 	for i := range w.Claims {
-		if c := &w.Claims[i]; c.Annotations[backend.EpochAnnotation] != c.Annotations[drainedAnnotation] {
-			marks = append(marks, Patch{claim(c), annotations(map[string]any{drainedAnnotation: c.Annotations[backend.EpochAnnotation]}), "write that it is drained"})
+		if c := &w.Claims[i]; c.Annotations[backend.EpochAnnotation] != c.Annotations[observed.DrainedAnnotation] {
+			marks = append(marks, Patch{observed.Claim(c), annotations(map[string]any{observed.DrainedAnnotation: c.Annotations[backend.EpochAnnotation]}), "write that it is drained"})
 		}
 	}
 	epoch := config.GetAnnotations()[backend.EpochAnnotation]
-	return append(marks, Patch{config, map[string]any{"data": map[string]any{drainedKey: epoch}}, "write that NATS is drained"})
+	return append(marks, Patch{config, map[string]any{"data": map[string]any{observed.DrainedKey: epoch}}, "write that NATS is drained"})
 }
 
 // silent tells whether NATS has been away for a short time only.
-func (w *World) silent() bool { return !w.NATS.Connected && w.NATS.Away < silence }
+func silent(w *observed.World) bool { return !w.NATS.Connected && w.NATS.Away < silence }
 
-// problem is why NATS does not answer, as a sentence with a space before it; "" if nothing is
+// whyAway is why NATS does not answer, as a sentence with a space before it; "" if nothing is
 // known.
-func (w *World) problem() string {
+func whyAway(w *observed.World) string {
 	if problem := (nats{}).problem(nil, w); problem != "" {
 		return " " + strings.TrimSuffix(problem, ".") + "." // some end as the errors do that they quote
 	}
 	return ""
 }
 
-// foreignStreams are names of streams that the operator did not create. One of them may have the
-// name of ours.
-func foreignStreams(w *World) []string {
-	names := slices.Clone(w.NATS.OtherStreams)
-	for _, info := range []*jetstream.StreamInfo{w.NATS.DeadLetters, w.NATS.Stream} {
-		if info != nil && !stream.Ours(info.Config) {
-			names = append(names, info.Config.Name)
-		}
-	}
-	return names
-}
-
 // evidence is the ConfigMap <prefix>-nats-config without a configuration: it says only that the
 // stream was opened.
-func evidence(d *Rules, w *World) *unstructured.Unstructured {
-	u := d.configMap(w, d.Names.NATSConfig(), backend.PlaneNATS, "nats", map[string]any{openedKey: w.NewEpoch})
+func evidence(d *Rules, w *observed.World) *unstructured.Unstructured {
+	u := d.configMap(w, d.Names.NATSConfig(), backend.PlaneNATS, "nats", map[string]any{observed.OpenedKey: w.NewEpoch})
 	u.SetAnnotations(map[string]string{backend.EpochAnnotation: w.NewEpoch})
 	return u
 }
 
 // removed: what has evidence in it goes last.
-func (nats) removed(d *Rules, w *World, o *Decision, force bool) bool {
+func (nats) removed(d *Rules, w *observed.World, o *Decision, force bool) bool {
 	if sts := w.Object("StatefulSet", d.Names.NATS()); sts != nil {
 		if info := w.NATS.Stream; sts.GetDeletionTimestamp() == nil && info != nil && idle(d, w, info) {
 			// A server that ends stores the state of each consumer first: 15 seconds with 1,000.
@@ -229,9 +208,9 @@ func (nats) removed(d *Rules, w *World, o *Decision, force bool) bool {
 		o.delete(sts)
 		return false
 	}
-	if len(w.podsOf(natsComponent)) > 0 {
+	if len(w.PodsOf(observed.Servers)) > 0 {
 		for _, p := range w.Orphans() { // nothing else ends them
-			o.do(Remove{pod(&p)})
+			o.do(Remove{observed.Pod(&p)})
 		}
 		return false // their end is watched
 	}
@@ -240,19 +219,19 @@ func (nats) removed(d *Rules, w *World, o *Decision, force bool) bool {
 		retention = w.Eventing.Spec.Backend.Config.NATSStorage.Retention
 	}
 	if retention == operatorv1alpha1.RetentionDelete && len(w.Claims) > 0 {
-		if undrained := w.undrained(); len(undrained) == 0 || force {
+		if undrained := w.Undrained(); len(undrained) == 0 || force {
 			for i := range w.Claims {
 				if w.Claims[i].DeletionTimestamp == nil {
-					o.do(Remove{claim(&w.Claims[i])})
+					o.do(Remove{observed.Claim(&w.Claims[i])})
 				}
 			}
 			return false
 		}
 	}
-	last := []Key{{"Secret", d.Names.NATSTLS()}, {"ConfigMap", d.Names.NATSConfig()}}
+	last := []observed.Key{{Kind: "Secret", Name: d.Names.NATSTLS()}, {Kind: "ConfigMap", Name: d.Names.NATSConfig()}}
 	left := false
-	for _, key := range w.keys() {
-		if u := w.Ours[key]; u.GetLabels()[backend.PlaneLabel] == string(backend.PlaneNATS) && !slices.Contains(last, key) && !Lasting(d.Names, key) {
+	for _, key := range w.Keys() {
+		if u := w.Ours[key]; u.GetLabels()[backend.PlaneLabel] == string(backend.PlaneNATS) && !slices.Contains(last, key) && !observed.Lasting(d.Names, key) {
 			o.delete(u)
 			left = true
 		}

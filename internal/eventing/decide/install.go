@@ -7,13 +7,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/rollout"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/values"
 )
@@ -23,11 +23,11 @@ type installer interface {
 	// unsupported says what of the spec it cannot do, and what to do; "" if it can do all.
 	unsupported(operatorv1alpha1.BackendConfig) string
 	// unfit says what an earlier installation has left that this one cannot use; "" if nothing.
-	unfit(*Rules, *World) string
+	unfit(*Rules, *observed.World) string
 	// planned are its objects in the operator's namespace, without Secrets that outlive it.
-	planned(backend.Names, operatorv1alpha1.BackendConfig) []Key
+	planned(backend.Names, operatorv1alpha1.BackendConfig) []observed.Key
 	// secrets are those that it has and that the chart does not render.
-	secrets(backend.Names) []Key
+	secrets(backend.Names) []observed.Key
 	// credentials creates or completes those that are missing.
 	credentials(*turn) []Action
 	// again is what goes before anything else when it is wanted: it removes what says that the
@@ -37,33 +37,21 @@ type installer interface {
 	values(d *Rules, spec *operatorv1alpha1.EventingSpec, keys map[string]string, authority []byte) (map[string]any, error)
 }
 
-// Kinds are what the operator creates in its namespace. Optional ones are read and written only
-// where they are served.
-var Kinds = []schema.GroupVersionKind{
-	{Group: "apps", Version: "v1", Kind: "StatefulSet"},
-	{Group: "apps", Version: "v1", Kind: "Deployment"},
-	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
-	{Version: "v1", Kind: "Service"},
-	{Version: "v1", Kind: "ConfigMap"},
-	{Version: "v1", Kind: "Secret"},
-	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
-}
-
 // Planned are the objects that the wanted backend needs, in the operator's namespace, without
 // volume claims. Optional kinds of others are not among them.
-func (d *Rules) Planned(spec *operatorv1alpha1.EventingSpec) []Key {
+func (d *Rules) Planned(spec *operatorv1alpha1.EventingSpec) []observed.Key {
 	n := d.Names
-	planned := []Key{{"ConfigMap", n.Backends()}, {"ConfigMap", n.ControllerState()}, {"Secret", n.NATSUsers()}, {"Secret", n.NATSCA()}}
+	planned := []observed.Key{{Kind: "ConfigMap", Name: n.Backends()}, {Kind: "ConfigMap", Name: n.ControllerState()}, {Kind: "Secret", Name: n.NATSUsers()}, {Kind: "Secret", Name: n.NATSCA()}}
 	if c := d.carrier(spec.Backend.Type.Canonical()); c != nil {
 		planned = append(planned, c.planned(n, spec.Backend.Config)...)
 	}
 	program := func(name string, pods operatorv1alpha1.Replicas) {
-		planned = append(planned, Key{"Deployment", name}, Key{"Service", name}, Key{"Service", name + "-metrics"})
+		planned = append(planned, observed.Key{Kind: "Deployment", Name: name}, observed.Key{Kind: "Service", Name: name}, observed.Key{Kind: "Service", Name: name + "-metrics"})
 		if pods.Max > 1 {
-			planned = append(planned, Key{"PodDisruptionBudget", name})
+			planned = append(planned, observed.Key{Kind: "PodDisruptionBudget", Name: name})
 		}
 		if pods.Min != pods.Max {
-			planned = append(planned, Key{"HorizontalPodAutoscaler", name})
+			planned = append(planned, observed.Key{Kind: "HorizontalPodAutoscaler", Name: name})
 		}
 	}
 	program(n.Controller(), spec.Controller.Bounds())
@@ -98,9 +86,9 @@ func (t *turn) installed() bool {
 		o.unapplied = true
 		return false
 	}
-	want := map[Key]bool{}
+	want := map[observed.Key]bool{}
 	for _, u := range wanted {
-		want[Key{u.GetKind(), u.GetName()}] = true
+		want[observed.KeyOf(u)] = true
 		t.install(u)
 	}
 	o.do(t.prune(want)...)
@@ -109,7 +97,7 @@ func (t *turn) installed() bool {
 
 // install adds the action that makes one object as it is rendered.
 func (t *turn) install(u *unstructured.Unstructured) {
-	is := t.w.Ours[Key{u.GetKind(), u.GetName()}]
+	is := t.w.Ours[observed.KeyOf(u)]
 	epoch := t.contract.Epoch
 	if t.left(u) {
 		// What it was left with says whether it was drained, so it keeps its epoch. What is gone of
@@ -120,7 +108,7 @@ func (t *turn) install(u *unstructured.Unstructured) {
 		epoch = is.GetAnnotations()[backend.EpochAnnotation]
 	}
 	keepDelivery(u, is)
-	rollout.Renew(u, is, t.w.Pods, t.w.startedWith)
+	rollout.Renew(u, is, t.w.Pods, t.w.StartedWith)
 	drift.Seal(u, epoch)
 	switch {
 	case is == nil:
@@ -154,17 +142,17 @@ func replaced(want, is *unstructured.Unstructured, now time.Time) []string {
 // relabel moves the prefix to the label that no tool for deployments claims: on what an earlier
 // version has created, and on volume claims, which a StatefulSet creates with the labels by which
 // it selects pods.
-func (d *Rules) relabel(w *World) (actions []Action) {
+func (d *Rules) relabel(w *observed.World) (actions []Action) {
 	const why = "remove the label that tools for deployments claim"
 	labels := map[string]any{"metadata": map[string]any{"labels": map[string]any{backend.PodInstanceLabel: nil, backend.InstanceLabel: string(d.Names)}}}
-	for _, key := range w.keys() {
+	for _, key := range w.Keys() {
 		if u := w.Ours[key]; d.Names.Former(u.GetLabels()) && u.GetDeletionTimestamp() == nil {
 			actions = append(actions, Patch{u, runtime.DeepCopyJSON(labels), why})
 		}
 	}
 	for i := range w.Claims {
 		if c := &w.Claims[i]; d.Names.Former(c.Labels) && c.DeletionTimestamp == nil {
-			actions = append(actions, Patch{claim(c), runtime.DeepCopyJSON(labels), why})
+			actions = append(actions, Patch{observed.Claim(c), runtime.DeepCopyJSON(labels), why})
 		}
 	}
 	return actions
@@ -182,14 +170,14 @@ func (t *turn) left(u *unstructured.Unstructured) bool {
 
 // prune are the deletions of objects that an older version, or other values, have left. What is of
 // a backend that is left has rules of its own.
-func (t *turn) prune(want map[Key]bool) (actions []Action) {
-	stay := map[Key]bool{{"ConfigMap", t.Names.Backends()}: true, {"ConfigMap", t.Names.ControllerState()}: true}
+func (t *turn) prune(want map[observed.Key]bool) (actions []Action) {
+	stay := map[observed.Key]bool{{Kind: "ConfigMap", Name: t.Names.Backends()}: true, {Kind: "ConfigMap", Name: t.Names.ControllerState()}: true}
 	for _, c := range t.known() {
 		for _, key := range c.secrets(t.Names) {
 			stay[key] = true
 		}
 	}
-	for _, key := range t.w.keys() {
+	for _, key := range t.w.Keys() {
 		if u := t.w.Ours[key]; !want[key] && !stay[key] && u.GetDeletionTimestamp() == nil && !t.left(u) {
 			actions = append(actions, Remove{u})
 		}
@@ -219,7 +207,7 @@ func (t *turn) render() ([]*unstructured.Unstructured, error) {
 	objects, err := t.Chart.Render(chart.Release{Name: string(t.Names), Namespace: t.Namespace}, all)
 	for _, u := range objects {
 		for _, c := range t.known() {
-			if (Key{u.GetKind(), u.GetName()}) == c.record(t.Names) {
+			if observed.KeyOf(u) == c.record(t.Names) {
 				if err := values.Keep(u, all[c.section]); err != nil {
 					return nil, err
 				}

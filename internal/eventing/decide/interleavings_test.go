@@ -16,13 +16,14 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
-// copied is the world as an operator has read it. What happens after that does not change it.
-func (w *World) copied() *World {
+// copyOf is the world as an operator has read it. What happens after that does not change it.
+func copyOf(w *observed.World) *observed.World {
 	c := *w
-	c.Eventing, c.Ours = w.Eventing.DeepCopy(), map[Key]*unstructured.Unstructured{}
+	c.Eventing, c.Ours = w.Eventing.DeepCopy(), map[observed.Key]*unstructured.Unstructured{}
 	for key, u := range w.Ours {
 		c.Ours[key] = u.DeepCopy()
 	}
@@ -44,7 +45,7 @@ func (w *World) copied() *World {
 // copied is a scene that goes on from here by itself.
 func (s *scene) copied() *scene {
 	c := *s
-	c.w, c.made, c.promised = s.w.copied(), maps.Clone(s.made), maps.Clone(s.promised)
+	c.w, c.made, c.promised = copyOf(s.w), maps.Clone(s.made), maps.Clone(s.promised)
 	return &c
 }
 
@@ -55,14 +56,14 @@ func (s *scene) accepts(a Action) bool {
 		if u.GetKind() == "PersistentVolumeClaim" {
 			return len(s.w.Claims) > 0 && s.w.Claims[0].ResourceVersion == u.GetResourceVersion()
 		}
-		is := s.w.Ours[Key{u.GetKind(), u.GetName()}]
+		is := s.w.Ours[observed.KeyOf(u)]
 		return is != nil && reflect.DeepEqual(is.Object, u.Object)
 	}
 	switch a := a.(type) {
 	case Create:
-		return s.w.Ours[Key{a.Object.GetKind(), a.Object.GetName()}] == nil
+		return s.w.Ours[observed.KeyOf(a.Object)] == nil
 	case Credentials:
-		return s.w.Ours[Key{"Secret", a.Name}] == nil
+		return s.w.Object("Secret", a.Name) == nil
 	case Apply:
 		return same(a.Observed)
 	case Patch:
@@ -120,7 +121,7 @@ func begin(t *testing.T, c change, others ...operatorv1alpha1.BackendType) *scen
 		first = c.from
 	}
 	s := newScene(t).of(append(members{first, c.from, c.to}, others...)).on(t)
-	s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
+	s.w.Subscriptions = []observed.Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
 	s.controller()
 	s.made, s.promised = map[string]bool{}, map[string]bool{}
 	if c.from != first {
@@ -197,7 +198,7 @@ func atEach(t *testing.T, s *scene, nth int, play func(t *testing.T, s *scene, d
 
 func (s *scene) backends(t *testing.T) backend.Backends {
 	t.Helper()
-	b, err := backend.ParseBackends(contractData(s.w.Ours[Key{"ConfigMap", "eventing-backends"}]))
+	b, err := s.w.Contract(s.d.Names)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +213,7 @@ const mostActions = 80
 // shown by TestTriggers, TestTriggersOfNobody and TestPausedController.
 func TestInterleavings(t *testing.T) {
 	const nats, mesh = operatorv1alpha1.NATS, operatorv1alpha1.EventMesh
-	config := Key{"ConfigMap", "eventing-nats-config"}
+	config := observed.Key{Kind: "ConfigMap", Name: "eventing-nats-config"}
 	for _, tc := range []struct {
 		name string
 		play func(t *testing.T)
@@ -222,7 +223,7 @@ func TestInterleavings(t *testing.T) {
 			s.until(t, "write that NATS is drained")
 			for s.d.exists(s.w, nats) {
 				if !s.d.finished(s.w, nats) {
-					t.Fatalf("NATS is drained, and the operator does not know: %v", s.w.keys())
+					t.Fatalf("NATS is drained, and the operator does not know: %v", s.w.Keys())
 				}
 				if s.step() == "" {
 					t.Fatal("NATS is never removed")
@@ -247,7 +248,7 @@ func TestInterleavings(t *testing.T) {
 		{"01 Triggers go after the Broker", func(t *testing.T) {
 			s := begin(t, toNATS)
 			for did := "begin"; did != "" || s.step() != ""; did = s.step() {
-				if broker := s.w.Ours[Key{"Broker", "eventing"}]; broker != nil && broker.GetAnnotations()[openedAnnotation] != "" && (len(s.w.Triggers) == 0 || !s.backends(t).Serving.Has(mesh)) {
+				if broker := s.w.Object("Broker", "eventing"); broker != nil && broker.GetAnnotations()[openedAnnotation] != "" && (len(s.w.Triggers) == 0 || !s.backends(t).Serving.Has(mesh)) {
 					t.Fatalf("after %q there is a Broker without Triggers", did)
 				}
 			}
@@ -255,7 +256,7 @@ func TestInterleavings(t *testing.T) {
 		{"02 an answer of the controller to the same backends, from before, does not count", func(t *testing.T) {
 			s := begin(t, toMesh)
 			s.until(t, "close stream")
-			state := Key{"ConfigMap", "eventing-controller-state"}
+			state := observed.Key{Kind: "ConfigMap", Name: "eventing-controller-state"}
 			before, old := s.w.Ours[state].DeepCopy(), s.w.Subscriptions[0].Epochs
 			s.until(t, "serve EventMesh on")
 			s.want(nats)
@@ -284,7 +285,7 @@ func TestInterleavings(t *testing.T) {
 		{"04 an operator is paused before an action, and goes on when another one has switched back for a while", func(t *testing.T) {
 			for _, c := range slices.Concat(changes, more) {
 				atEach(t, begin(t, c), 9, func(t *testing.T, s *scene, done []string) {
-					w := s.w.copied()
+					w := copyOf(s.w)
 					w.NewEpoch = "paused"
 					paused := s.d.Decide(w).Actions
 					s.want(c.from)
@@ -311,9 +312,9 @@ func TestInterleavings(t *testing.T) {
 			s := begin(t, toMesh)
 			s.until(t, "serve EventMesh on")
 			deletes := func(a Action) bool { return a.String() == "delete StatefulSet eventing-nats" }
-			paused := s.d.Decide(s.w.copied()).Actions
+			paused := s.d.Decide(copyOf(s.w)).Actions
 			for !slices.ContainsFunc(paused, deletes) && s.step() != "" {
-				paused = s.d.Decide(s.w.copied()).Actions
+				paused = s.d.Decide(copyOf(s.w)).Actions
 			}
 			s.want(nats)
 			s.until(t, "open stream")
@@ -330,7 +331,7 @@ func TestInterleavings(t *testing.T) {
 		{"05 both backends take events until the last pod has moved", func(t *testing.T) {
 			s := begin(t, toMesh)
 			s.until(t, "apply Deployment eventing-publisher-proxy")
-			s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "late", Labels: map[string]string{nameLabel: publisherComponent, backend.BackendLabel: string(nats)}}})
+			s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "late", Labels: map[string]string{observed.NameLabel: observed.Publisher, backend.BackendLabel: string(nats)}}})
 			s.rest(t, "the others have moved")
 			if b := s.backends(t); b.Accept.String() != "EventMesh,NATS" || !stream.Open(s.w.NATS.Stream.Config) {
 				t.Errorf("a pod sends to NATS, and %s is accepted", b.Accept)
@@ -342,7 +343,7 @@ func TestInterleavings(t *testing.T) {
 			s := begin(t, toMesh)
 			s.until(t, "accept events for EventMesh alone")
 			s.slow = true
-			s.w.Subscriptions = append(s.w.Subscriptions, Subscription{Namespace: "shop", Name: "new", Generation: 1, Valid: true})
+			s.w.Subscriptions = append(s.w.Subscriptions, observed.Subscription{Namespace: "shop", Name: "new", Generation: 1, Valid: true})
 			s.d.PublisherImage = "eventing-publisher-proxy:2"
 			s.until(t, "apply Deployment eventing-publisher-proxy")
 			s.until(t, "write that NATS is drained")
@@ -351,8 +352,8 @@ func TestInterleavings(t *testing.T) {
 			s := begin(t, toMesh)
 			s.until(t, "accept events for EventMesh alone")
 			closes := UpdateStream{Observed: s.w.NATS.Stream, Config: stream.Closed(s.w.NATS.Stream.Config, s.w.Now)}
-			gone := metav1.NewTime(s.w.Now.Add(-lingering - time.Second))
-			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old", Labels: map[string]string{nameLabel: publisherComponent, backend.BackendLabel: string(nats)}}}
+			gone := metav1.NewTime(s.w.Now.Add(-31 * time.Second)) // 30 seconds are for the end of a pod
+			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old", Labels: map[string]string{observed.NameLabel: observed.Publisher, backend.BackendLabel: string(nats)}}}
 			s.w.Pods = append(s.w.Pods, pod)
 			if s.d.broken(s.w, closes) == "" {
 				t.Error("NATS may be closed while Pod old sends to it")
@@ -362,7 +363,7 @@ func TestInterleavings(t *testing.T) {
 				t.Errorf("a pod hangs on a dead node, and NATS refuses what it sends: %s", why)
 			}
 			s.w.Pods[len(s.w.Pods)-1].Labels[backend.BackendLabel] = string(mesh)
-			if s.d.broken(s.w, Remove{s.w.Ours[Key{"Broker", "eventing"}]}) == "" {
+			if s.d.broken(s.w, Remove{s.w.Object("Broker", "eventing")}) == "" {
 				t.Error("the Broker may be deleted while a pod hangs that sends to it")
 			}
 		}},
@@ -385,8 +386,8 @@ func TestInterleavings(t *testing.T) {
 		{"08 marks of another epoch prove nothing", func(t *testing.T) {
 			s := begin(t, toMesh)
 			s.until(t, "close stream")
-			s.set(config.Kind, config.Name, "another", "data", drainedKey)
-			s.w.NATS = NATS{Problem: "refused"}
+			s.set(config.Kind, config.Name, "another", "data", observed.DrainedKey)
+			s.w.NATS = observed.NATS{Problem: "refused"}
 			if _, last := s.play(); s.d.finished(s.w, nats) || last.Switch == nil || !s.w.Has("StatefulSet") {
 				t.Errorf("an old mark counts: %+v", last.Conditions)
 			}
@@ -398,7 +399,7 @@ func TestInterleavings(t *testing.T) {
 			if _, last := s.play(); s.d.finished(s.w, nats) || last.After == 0 {
 				t.Errorf("one look is enough: %+v", last.Conditions)
 			}
-			s.w.NATS = NATS{Problem: "refused"}
+			s.w.NATS = observed.NATS{Problem: "refused"}
 			if s.play(); s.d.finished(s.w, nats) || !s.w.Has("StatefulSet") {
 				t.Error("NATS does not answer, and is removed")
 			}
@@ -426,12 +427,12 @@ func TestInterleavings(t *testing.T) {
 						if n > mostActions {
 							t.Fatalf("after %v: it never ends", done)
 						}
-						if s.w.NATS.Stream != nil && stream.Open(s.w.NATS.Stream.Config) && s.w.Ours[Key{"Deployment", "eventing-controller"}] == nil && s.w.Has("StatefulSet") {
+						if s.w.NATS.Stream != nil && stream.Open(s.w.NATS.Stream.Config) && s.w.Object("Deployment", "eventing-controller") == nil && s.w.Has("StatefulSet") {
 							t.Fatalf("after %v: events are taken, and nobody delivers them", done)
 						}
 					}
-					if len(s.w.Eventing.Finalizers) > 0 || len(s.w.Ours)+len(s.w.Triggers) > 0 || len(s.w.undrained()) > 0 {
-						t.Fatalf("after %v: left are %v, undrained %v\n%+v", done, s.w.keys(), s.w.undrained(), s.d.Decide(s.w).Conditions)
+					if len(s.w.Eventing.Finalizers) > 0 || len(s.w.Ours)+len(s.w.Triggers) > 0 || len(s.w.Undrained()) > 0 {
+						t.Fatalf("after %v: left are %v, undrained %v\n%+v", done, s.w.Keys(), s.w.Undrained(), s.d.Decide(s.w).Conditions)
 					}
 				})
 			}

@@ -12,6 +12,7 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 )
 
 // mesh is Knative Eventing as a backend: a Broker, which Knative serves, and a Trigger, which the
@@ -39,8 +40,8 @@ func (mesh) unsupported(config operatorv1alpha1.BackendConfig) string {
 	return "SAP Event Mesh is not supported. What is installed is left as it is. Remove spec.backend.config.eventMeshSecret, or set spec.backend.type to NATS."
 }
 
-func (mesh) planned(n backend.Names, _ operatorv1alpha1.BackendConfig) []Key {
-	return []Key{brokerKey(n), {"ConfigMap", n.ControllerRoster()}}
+func (mesh) planned(n backend.Names, _ operatorv1alpha1.BackendConfig) []observed.Key {
+	return []observed.Key{brokerKey(n), {Kind: "ConfigMap", Name: n.ControllerRoster()}}
 }
 
 // again: a new Broker has no Trigger that is ready, whatever was said about the former one.
@@ -73,7 +74,7 @@ func (mesh) values(*Rules, *operatorv1alpha1.EventingSpec, map[string]string, []
 }
 
 // brokerKey is all of the mesh that the operator creates where no kinds of others are served.
-func brokerKey(n backend.Names) Key { return Key{"Broker", n.Broker()} }
+func brokerKey(n backend.Names) observed.Key { return observed.Key{Kind: "Broker", Name: n.Broker()} }
 
 // prepared waits for the Broker.
 func (m mesh) prepared(t *turn) bool {
@@ -84,7 +85,7 @@ func (m mesh) prepared(t *turn) bool {
 	return true
 }
 
-func (mesh) takes(d *Rules, w *World) bool {
+func (mesh) takes(d *Rules, w *observed.World) bool {
 	url, _ := dependency.BrokerURL(w.Object("Broker", d.Names.Broker()))
 	return url != ""
 }
@@ -98,12 +99,12 @@ func (mesh) marks(t *turn) []Action {
 }
 
 // warnings: the mesh stores nothing, so a client is told what a sink answers.
-func (mesh) warnings(w *World) []Action {
-	refused := w.refused()
+func (mesh) warnings(w *observed.World) []Action {
+	refused := w.Refused()
 	if len(refused) == 0 {
 		return nil
 	}
-	return []Action{Tell{"Warning", "SinksRefuse", "The sinks of these Subscriptions do not take events now: " + names(refused) + ". On EventMesh clients cannot publish events of their types until they do."}}
+	return []Action{Tell{"Warning", "SinksRefuse", "The sinks of these Subscriptions do not take events now: " + observed.Names(refused) + ". On EventMesh clients cannot publish events of their types until they do."}}
 }
 
 func (mesh) report(t *turn) {
@@ -126,28 +127,28 @@ func (mesh) address(t *turn, b *backend.Backends) {
 	}
 }
 
-func (mesh) problem(d *Rules, w *World) string {
+func (mesh) problem(d *Rules, w *observed.World) string {
 	_, problem := dependency.BrokerURL(w.Object("Broker", d.Names.Broker()))
 	return cmp.Or(problem, refuses(d, w))
 }
 
 // refuses is why the mesh takes no event although Knative says that the Broker is ready.
-func refuses(d *Rules, w *World) string {
-	why := w.controllerState(d.Names).MeshRefuses
-	if why == "" || !w.followed(d.Names) {
+func refuses(d *Rules, w *observed.World) string {
+	why := w.ControllerState(d.Names).MeshRefuses
+	if why == "" || !w.Followed(d.Names) {
 		return ""
 	}
 	return fmt.Sprintf(`%s. Next: kubectl -n %s patch eventings.operator.kyma-project.io %s --type=merge -p '{"spec":{"backend":{"type":"NATS"}}}', and when that is Ready, the same with EventMesh`,
 		why, w.Eventing.Namespace, w.Eventing.Name)
 }
 
-func (m mesh) exists(d *Rules, w *World) bool {
-	return len(w.Triggers) > 0 || hasObjects(d.Names, w, operatorv1alpha1.EventMesh)
+func (m mesh) exists(d *Rules, w *observed.World) bool {
+	return len(w.Triggers) > 0 || w.Exists(d.Names, operatorv1alpha1.EventMesh)
 }
 
 // finished: the Broker is deleted when the last pod that publishes to it is gone. One that was
 // never opened has nothing in it.
-func (mesh) finished(d *Rules, w *World) bool {
+func (mesh) finished(d *Rules, w *observed.World) bool {
 	broker := w.Object("Broker", d.Names.Broker())
 	return broker == nil || broker.GetAnnotations()[openedAnnotation] == ""
 }
@@ -184,7 +185,7 @@ func (mesh) leave(t *turn) {
 
 func (mesh) remove(t *turn) {
 	t.step(operatorv1alpha1.ReasonRemoving, "The controller deletes its Trigger.")
-	for _, key := range t.w.keys() {
+	for _, key := range t.w.Keys() {
 		if u := t.w.Ours[key]; u.GetLabels()[backend.PlaneLabel] == string(backend.PlaneMesh) {
 			t.o.delete(u)
 		}
@@ -193,7 +194,7 @@ func (mesh) remove(t *turn) {
 
 // withdrawn: the Trigger is deleted after the Broker, by the controller. A Channel without
 // subscribers drops events.
-func (mesh) withdrawn(d *Rules, w *World, o *Decision) bool {
+func (mesh) withdrawn(d *Rules, w *observed.World, o *Decision) bool {
 	broker := w.Object("Broker", d.Names.Broker())
 	if broker != nil {
 		o.delete(broker)
@@ -202,14 +203,14 @@ func (mesh) withdrawn(d *Rules, w *World, o *Decision) bool {
 }
 
 // removed deletes the Triggers of a controller that did not work.
-func (mesh) removed(_ *Rules, w *World, o *Decision, _ bool) bool {
+func (mesh) removed(_ *Rules, w *observed.World, o *Decision, _ bool) bool {
 	for _, name := range w.Triggers {
 		o.do(RemoveTrigger{name})
 	}
 	return len(w.Triggers) == 0
 }
 
-func (m mesh) breaks(d *Rules, w *World, a Action) string {
+func (m mesh) breaks(d *Rules, w *observed.World, a Action) string {
 	if a, ok := a.(Remove); ok && a.Observed.GetKind() == "Broker" {
 		return d.published(w, operatorv1alpha1.EventMesh)
 	}

@@ -12,6 +12,7 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/identity"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/rollout"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/values"
@@ -21,17 +22,7 @@ import (
 // drained and removed is in drain.go.
 type nats struct{ plain }
 
-// The keys of the ConfigMap <prefix>-nats-config in addition to the configuration. Each has an
-// epoch.
-const (
-	// openedKey: the stream of this epoch was opened, or is about to be. Without it, no event was
-	// ever taken.
-	openedKey = "opened"
-	// drainedKey: the stream of this epoch is closed, and stays empty.
-	drainedKey = "drained"
-)
-
-func (nats) unfit(d *Rules, w *World) string {
+func (nats) unfit(d *Rules, w *observed.World) string {
 	claims := stream.Unfit(w.Eventing.Spec.Backend.Config, w.Claims)
 	if len(claims) == 0 {
 		return ""
@@ -39,16 +30,16 @@ func (nats) unfit(d *Rules, w *World) string {
 	return fmt.Sprintf("Volumes are left of another number of servers, or too small. Delete them if you need no event in them: kubectl -n %s delete pvc %s", d.Namespace, strings.Join(claims, " "))
 }
 
-func (n nats) planned(names backend.Names, config operatorv1alpha1.BackendConfig) []Key {
-	planned := []Key{{"StatefulSet", names.NATS()}, {"Service", names.NATS()}, {"Service", names.NATSHeadless()}, natsConfigKey(names), {"Secret", names.NATSTLS()}}
+func (n nats) planned(names backend.Names, config operatorv1alpha1.BackendConfig) []observed.Key {
+	planned := []observed.Key{{Kind: "StatefulSet", Name: names.NATS()}, {Kind: "Service", Name: names.NATS()}, {Kind: "Service", Name: names.NATSHeadless()}, natsConfigKey(names), {Kind: "Secret", Name: names.NATSTLS()}}
 	if config.NATSStreamReplicas > 1 {
-		planned = append(planned, Key{"PodDisruptionBudget", names.NATS()})
+		planned = append(planned, observed.Key{Kind: "PodDisruptionBudget", Name: names.NATS()})
 	}
 	return planned
 }
 
-func (nats) secrets(n backend.Names) []Key {
-	return []Key{{"Secret", n.NATSUsers()}, {"Secret", n.NATSCA()}, {"Secret", n.NATSTLS()}}
+func (nats) secrets(n backend.Names) []observed.Key {
+	return []observed.Key{{Kind: "Secret", Name: n.NATSUsers()}, {Kind: "Secret", Name: n.NATSCA()}, {Kind: "Secret", Name: n.NATSTLS()}}
 }
 
 // credentials: those that outlive NATS are created with each backend.
@@ -57,28 +48,20 @@ func (n nats) credentials(t *turn) (actions []Action) {
 		actions = append(actions, Credentials{t.Names.NATSUsers()})
 	}
 	for _, name := range t.Outdated(t.w, t.w.Now) {
-		if Lasting(t.Names, Key{"Secret", name}) || t.target == operatorv1alpha1.NATS || t.w.Has("StatefulSet") {
+		if observed.Lasting(t.Names, observed.Key{Kind: "Secret", Name: name}) || t.target == operatorv1alpha1.NATS || t.w.Has("StatefulSet") {
 			actions = append(actions, Credentials{name})
 		}
 	}
 	return actions
 }
 
-// Lasting tells whether an object of NATS stays while another backend is wanted. These are the
-// Secrets that the controller's pods have as volumes. A kubelet needs up to 90 s until it has
-// written a new Secret into a running pod, and a switch to NATS would wait for that. An older
-// version has given them the label of NATS.
-func Lasting(n backend.Names, k Key) bool {
-	return k == Key{"Secret", n.NATSUsers()} || k == Key{"Secret", n.NATSCA()}
-}
-
 // again: from now on, events may come in again.
 func (n nats) again(t *turn) Action {
 	config := t.w.Object("ConfigMap", t.Names.NATSConfig())
-	if data(config, drainedKey) == "" {
+	if observed.Data(config)[observed.DrainedKey] == "" {
 		return nil
 	}
-	return Patch{config, map[string]any{"data": map[string]any{drainedKey: nil}}, "remove the mark that NATS is drained"}
+	return Patch{config, map[string]any{"data": map[string]any{observed.DrainedKey: nil}}, "remove the mark that NATS is drained"}
 }
 
 func (nats) values(d *Rules, spec *operatorv1alpha1.EventingSpec, keys map[string]string, authority []byte) (map[string]any, error) {
@@ -86,7 +69,9 @@ func (nats) values(d *Rules, spec *operatorv1alpha1.EventingSpec, keys map[strin
 }
 
 // natsConfigKey is the first object of NATS that is created, and the last one that is deleted.
-func natsConfigKey(n backend.Names) Key { return Key{"ConfigMap", n.NATSConfig()} }
+func natsConfigKey(n backend.Names) observed.Key {
+	return observed.Key{Kind: "ConfigMap", Name: n.NATSConfig()}
+}
 
 // prepared makes the stream as it is wanted: closed if it is new.
 func (n nats) prepared(t *turn) bool {
@@ -95,7 +80,7 @@ func (n nats) prepared(t *turn) bool {
 	switch {
 	case !w.NATS.Connected, info == nil && !rollout.Done(rollout.As[appsv1.StatefulSet](w.Object("StatefulSet", t.Names.NATS()))):
 		limit := t.BackendTimeout
-		if data(w.Object("ConfigMap", t.Names.NATSConfig()), openedKey) != "" {
+		if observed.Data(w.Object("ConfigMap", t.Names.NATSConfig()))[observed.OpenedKey] != "" {
 			limit = downLimit
 		}
 		t.down(limit)
@@ -123,22 +108,22 @@ func (n nats) prepared(t *turn) bool {
 	return false
 }
 
-func (nats) takes(_ *Rules, w *World) bool { return w.Available() }
+func (nats) takes(_ *Rules, w *observed.World) bool { return w.Available() }
 
-func (nats) away(d *Rules, w *World, epoch string) bool {
-	return !w.NATS.Connected && data(w.Object("ConfigMap", d.Names.NATSConfig()), openedKey) == epoch
+func (nats) away(d *Rules, w *observed.World, epoch string) bool {
+	return !w.NATS.Connected && observed.Data(w.Object("ConfigMap", d.Names.NATSConfig()))[observed.OpenedKey] == epoch
 }
 
 // marks: the volumes have them, and the ConfigMap, which is all there is with storage in memory.
 func (nats) marks(t *turn) (marks []Action) {
 	for i := range t.w.Claims {
 		c := &t.w.Claims[i]
-		if c.Annotations[backend.EpochAnnotation] != t.contract.Epoch || c.Annotations[drainedAnnotation] != "" {
-			marks = append(marks, Patch{claim(c), annotations(map[string]any{backend.EpochAnnotation: t.contract.Epoch, drainedAnnotation: nil}), "write the epoch"})
+		if c.Annotations[backend.EpochAnnotation] != t.contract.Epoch || c.Annotations[observed.DrainedAnnotation] != "" {
+			marks = append(marks, Patch{observed.Claim(c), annotations(map[string]any{backend.EpochAnnotation: t.contract.Epoch, observed.DrainedAnnotation: nil}), "write the epoch"})
 		}
 	}
-	if config := t.w.Object("ConfigMap", t.Names.NATSConfig()); data(config, openedKey) != t.contract.Epoch {
-		marks = append(marks, Patch{config, map[string]any{"data": map[string]any{openedKey: t.contract.Epoch}}, "write that the stream was opened"})
+	if config := t.w.Object("ConfigMap", t.Names.NATSConfig()); observed.Data(config)[observed.OpenedKey] != t.contract.Epoch {
+		marks = append(marks, Patch{config, map[string]any{"data": map[string]any{observed.OpenedKey: t.contract.Epoch}}, "write that the stream was opened"})
 	}
 	return marks
 }
@@ -169,14 +154,14 @@ func (n nats) address(t *turn, b *backend.Backends) {
 	}
 }
 
-func (nats) problem(_ *Rules, w *World) string {
-	if problem := rollout.Problem(w.podsOf(natsComponent)); problem != "" {
+func (nats) problem(_ *Rules, w *observed.World) string {
+	if problem := rollout.Problem(w.PodsOf(observed.Servers)); problem != "" {
 		return problem
 	}
 	return w.NATS.Problem
 }
 
-func (nats) degraded(d *Rules, w *World) string {
+func (nats) degraded(d *Rules, w *observed.World) string {
 	sts := rollout.As[appsv1.StatefulSet](w.Object("StatefulSet", d.Names.NATS()))
 	if sts == nil || sts.Spec.Replicas == nil {
 		return ""
@@ -187,10 +172,10 @@ func (nats) degraded(d *Rules, w *World) string {
 				`kubectl patch persistentvolumes %s --type=merge -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'`, c.Name, c.Spec.VolumeName)
 		}
 	}
-	return w.shortOf("NATS", "servers", natsComponent, sts.Status.ReadyReplicas, *sts.Spec.Replicas, "")
+	return shortOf(w, "NATS", "servers", observed.Servers, sts.Status.ReadyReplicas, *sts.Spec.Replicas, "")
 }
 
-func (n nats) breaks(d *Rules, w *World, a Action) string {
+func (n nats) breaks(d *Rules, w *observed.World, a Action) string {
 	const holds = "NATS may hold events"
 	switch a := a.(type) {
 	case UpdateStream:
@@ -203,8 +188,8 @@ func (n nats) breaks(d *Rules, w *World, a Action) string {
 		}
 	case Remove:
 		kind, forced := a.Observed.GetKind(), d.permitted(w, operatorv1alpha1.NATS)
-		if slices.Contains([]string{"StatefulSet", "PersistentVolumeClaim"}, kind) && !forced && !d.drained(w) && !n.finished(d, w) ||
-			kind == "Pod" && (w.Eventing.DeletionTimestamp == nil || !forced && !d.drained(w)) {
+		if slices.Contains([]string{"StatefulSet", "PersistentVolumeClaim"}, kind) && !forced && !w.Drained(d.Names) && !n.finished(d, w) ||
+			kind == "Pod" && (w.Eventing.DeletionTimestamp == nil || !forced && !w.Drained(d.Names)) {
 			return holds
 		}
 	}
@@ -212,13 +197,13 @@ func (n nats) breaks(d *Rules, w *World, a Action) string {
 }
 
 // room says how full NATS is, if that is a problem, with what holds the space and what to do.
-func room(d *Rules, w *World, o *Decision) (reason, message string) {
+func room(d *Rules, w *observed.World, o *Decision) (reason, message string) {
 	info := w.NATS.Stream
 	if w.NATS.Volume.NotWritable {
 		o.AtLeast(operatorv1alpha1.StateError)
 		return operatorv1alpha1.ReasonNotWritable, fmt.Sprintf("NATS refuses events: its volume cannot be written. Repair the volume or its file system; "+
 			"then the server starts again by itself. See why: kubectl -n %s logs --prefix --tail=50 --selector=%s=%s,%s=%s",
-			d.Namespace, nameLabel, natsComponent, backend.PodInstanceLabel, d.Names)
+			d.Namespace, observed.NameLabel, observed.Servers, backend.PodInstanceLabel, d.Names)
 	}
 	level, subject, message := stream.Tightness(info, w.NATS.Volume, w.NATS.Full)
 	reason = operatorv1alpha1.ReasonStorageFull
@@ -244,7 +229,7 @@ func room(d *Rules, w *World, o *Decision) (reason, message string) {
 }
 
 // natsStatus is what the status of the Eventing says of NATS.
-func natsStatus(d *Rules, w *World) *operatorv1alpha1.NATSStatus {
+func natsStatus(d *Rules, w *observed.World) *operatorv1alpha1.NATSStatus {
 	status := stream.Status(w.NATS.Stream, w.NATS.DeadLetters)
 	if sts := rollout.As[appsv1.StatefulSet](w.Object("StatefulSet", d.Names.NATS())); sts != nil {
 		status.Servers = sts.Status.ReadyReplicas
@@ -253,18 +238,18 @@ func natsStatus(d *Rules, w *World) *operatorv1alpha1.NATSStatus {
 }
 
 // wantedStream is the stream that the spec asks for, with no more than its volume holds safely.
-func wantedStream(w *World, epoch string, open bool) jetstream.StreamConfig {
+func wantedStream(w *observed.World, epoch string, open bool) jetstream.StreamConfig {
 	return stream.Wanted(w.Eventing.Spec.Backend.Config, w.Claims, epoch, open)
 }
 
 // streamConfig is the stream as the spec wants it, and as open as it is.
-func streamConfig(w *World, epoch string) jetstream.StreamConfig {
+func streamConfig(w *observed.World, epoch string) jetstream.StreamConfig {
 	return stream.AsOpen(w.NATS.Stream.Config, w.Eventing.Spec.Backend.Config, w.Claims, epoch)
 }
 
 // letters makes the stream of dead letters as it is wanted, and says what is in it. It comes last:
 // events are taken and delivered without it, too.
-func letters(w *World, o *Decision) {
+func letters(w *observed.World, o *Decision) {
 	const kind = operatorv1alpha1.ConditionNoDeadLetters
 	info, want := w.NATS.DeadLetters, stream.WantedLetters(w.Eventing.Spec.Backend.Config, w.Claims)
 	switch events := w.NATS.Stream; {
@@ -292,7 +277,7 @@ func letters(w *World, o *Decision) {
 
 // size says whether the volume holds the stream that the spec asks for. It never changes the state:
 // the stream works with less.
-func (d *Rules) size(w *World, o *Decision) {
+func (d *Rules) size(w *observed.World, o *Decision) {
 	config := w.Eventing.Spec.Backend.Config
 	if problem := stream.Limited(config, stream.SmallestVolume(config, w.Claims)); problem.Message != "" {
 		o.Condition(operatorv1alpha1.ConditionStreamSize, false, operatorv1alpha1.ReasonSizeLimited,

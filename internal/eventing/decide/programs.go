@@ -3,40 +3,20 @@ package decide
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/rollout"
 )
 
-// The label app.kubernetes.io/name of pods.
-const (
-	nameLabel          = "app.kubernetes.io/name"
-	publisherComponent = "publisher-proxy"
-	controllerName     = "controller"
-	natsComponent      = "nats"
-)
-
-// podsOf are the pods of a component, terminating ones included.
-func (w *World) podsOf(component string) (pods []corev1.Pod) {
-	for _, p := range w.Pods {
-		if p.Labels[nameLabel] == component {
-			pods = append(pods, p)
-		}
-	}
-	return pods
-}
-
 // program sets the condition of a Deployment. It is true when each pod has the newest template and
 // is available. Later, one available pod is enough.
-func (d *Rules) program(w *World, o *Decision, condition, name, component string) (complete bool) {
+func (d *Rules) program(w *observed.World, o *Decision, condition, name, component string) (complete bool) {
 	dep := rollout.As[appsv1.Deployment](w.Object("Deployment", name))
 	if dep == nil {
 		o.AtLeast(operatorv1alpha1.StateProcessing)
@@ -46,7 +26,7 @@ func (d *Rules) program(w *World, o *Decision, condition, name, component string
 	r := rollout.Of(dep)
 	was := meta.IsStatusConditionTrue(w.Eventing.Status.Conditions, condition)
 	message := fmt.Sprintf("%d of %d pods are available.", r.Available, r.Wanted)
-	if problem := cmp.Or(r.Refused, rollout.Problem(w.podsOf(component))); problem != "" {
+	if problem := cmp.Or(r.Refused, rollout.Problem(w.PodsOf(component))); problem != "" {
 		message += " " + problem
 	}
 	switch {
@@ -72,9 +52,9 @@ func (d *Rules) program(w *World, o *Decision, condition, name, component string
 
 // programs sets the conditions of the controller and of the publisher. The backend is active when
 // each pod of the publisher sends to it.
-func (d *Rules) programs(w *World, o *Decision, target operatorv1alpha1.BackendType) {
+func (d *Rules) programs(w *observed.World, o *Decision, target operatorv1alpha1.BackendType) {
 	const manager, proxy = operatorv1alpha1.ConditionSubscriptionManagerReady, operatorv1alpha1.ConditionPublisherProxyReady
-	if d.program(w, o, manager, d.Names.Controller(), controllerName) && !w.followed(d.Names) {
+	if d.program(w, o, manager, d.Names.Controller(), observed.Controller) && !w.Followed(d.Names) {
 		o.AtLeast(operatorv1alpha1.StateProcessing)
 		o.Condition(manager, false, operatorv1alpha1.ReasonProcessing, "The controller has not read ConfigMap %s yet.", d.Names.Backends())
 	}
@@ -85,8 +65,8 @@ func (d *Rules) programs(w *World, o *Decision, target operatorv1alpha1.BackendT
 		return
 	}
 	o.PublisherService = d.Names.Publisher() + "." + d.Namespace
-	complete := d.program(w, o, proxy, d.Names.Publisher(), publisherComponent)
-	if complete && sendsTo(publisher) == target && len(w.sendElsewhere(target)) == 0 {
+	complete := d.program(w, o, proxy, d.Names.Publisher(), observed.Publisher)
+	if complete && observed.SendsTo(publisher) == target && len(w.SendElsewhere(target)) == 0 {
 		o.Active = target
 	}
 }
@@ -94,7 +74,7 @@ func (d *Rules) programs(w *World, o *Decision, target operatorv1alpha1.BackendT
 // degraded says which pods are not ready. That is no problem of events at first, and has a
 // condition of its own: it would be missed in the message of one that is true. Somebody has to act
 // when it lasts.
-func (d *Rules) degraded(w *World, o *Decision) {
+func (d *Rules) degraded(w *observed.World, o *Decision) {
 	const condition = operatorv1alpha1.ConditionPodsReady
 	var messages []string
 	add := func(message string) {
@@ -105,10 +85,10 @@ func (d *Rules) degraded(w *World, o *Decision) {
 	for _, c := range d.known() {
 		add(c.degraded(d, w))
 	}
-	for _, p := range []struct{ of, name, component string }{{"Controller", d.Names.Controller(), controllerName}, {"Publisher", d.Names.Publisher(), publisherComponent}} {
+	for _, p := range []struct{ of, name, component string }{{"Controller", d.Names.Controller(), observed.Controller}, {"Publisher", d.Names.Publisher(), observed.Publisher}} {
 		if dep := rollout.As[appsv1.Deployment](w.Object("Deployment", p.name)); dep != nil {
 			r := rollout.Of(dep)
-			add(w.shortOf(p.of, "pods", p.component, r.Available, r.Wanted, r.Refused))
+			add(shortOf(w, p.of, "pods", p.component, r.Available, r.Wanted, r.Refused))
 		}
 	}
 	if len(messages) == 0 {
@@ -126,48 +106,16 @@ func (d *Rules) degraded(w *World, o *Decision) {
 
 // shortOf says how many pods of a component are not ready, and why; "" if all are. refused is why
 // they cannot be created.
-func (w *World) shortOf(of, what, component string, ready, wanted int32, refused string) string {
+func shortOf(w *observed.World, of, what, component string, ready, wanted int32, refused string) string {
 	if ready >= wanted {
 		return ""
 	}
-	return strings.TrimSpace(fmt.Sprintf("%s: %d of %d %s are ready. %s", of, ready, wanted, what, cmp.Or(refused, rollout.Problem(w.podsOf(component)))))
-}
-
-// controllerState is what the controller says; empty if it says nothing that can be read.
-func (w *World) controllerState(names backend.Names) backend.ControllerState {
-	state, _ := backend.ParseControllerState(contractData(w.Object("ConfigMap", names.ControllerState())))
-	return state
-}
-
-// followed tells whether the controller says that it follows the present backends.
-func (w *World) followed(names backend.Names) bool {
-	contract, err := backend.ParseBackends(contractData(w.Object("ConfigMap", names.Backends())))
-	return err == nil && w.controllerState(names).Follows(contract)
-}
-
-// sendsTo is the backend that the template of the publisher has; "" if there is no publisher.
-func sendsTo(publisher *unstructured.Unstructured) operatorv1alpha1.BackendType {
-	if publisher == nil {
-		return ""
-	}
-	to, _, _ := unstructured.NestedString(publisher.Object, "spec", "template", "metadata", "labels", backend.BackendLabel)
-	return operatorv1alpha1.BackendType(to)
-}
-
-// sendElsewhere are the pods of the publisher that send to another backend, terminating ones
-// included.
-func (w *World) sendElsewhere(target operatorv1alpha1.BackendType) []corev1.Pod {
-	return slices.DeleteFunc(w.podsOf(publisherComponent), func(p corev1.Pod) bool { return destination(p) == target })
-}
-
-// destination is the backend that a pod of the publisher sends to.
-func destination(p corev1.Pod) operatorv1alpha1.BackendType {
-	return operatorv1alpha1.BackendType(p.Labels[backend.BackendLabel])
+	return strings.TrimSpace(fmt.Sprintf("%s: %d of %d %s are ready. %s", of, ready, wanted, what, cmp.Or(refused, rollout.Problem(w.PodsOf(component)))))
 }
 
 // stopped deletes the pods of a Deployment, and is true when none is left.
-func (d *Rules) stopped(w *World, o *Decision, name, component string) bool {
-	running := len(w.podsOf(component)) > 0
+func (d *Rules) stopped(w *observed.World, o *Decision, name, component string) bool {
+	running := len(w.PodsOf(component)) > 0
 	// The autoscaler goes first. It needs a Deployment.
 	for _, kind := range []string{"HorizontalPodAutoscaler", "Deployment"} {
 		if u := w.Object(kind, name); u != nil {

@@ -16,13 +16,14 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
 // set changes a field of an object.
 func (s *scene) set(kind, name string, value any, path ...string) {
 	s.t.Helper()
-	if err := unstructured.SetNestedField(s.w.Ours[Key{kind, name}].Object, value, path...); err != nil {
+	if err := unstructured.SetNestedField(s.w.Object(kind, name).Object, value, path...); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -139,7 +140,7 @@ func TestActiveBackend(t *testing.T) {
 	s := installed(t)
 	s.w.Eventing.Status.ActiveBackend = ""
 	s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Name: "eventing-publisher-proxy-old", Labels: map[string]string{nameLabel: publisherComponent, backend.BackendLabel: "EventMesh"}, DeletionTimestamp: &metav1.Time{},
+		Name: "eventing-publisher-proxy-old", Labels: map[string]string{observed.NameLabel: observed.Publisher, backend.BackendLabel: "EventMesh"}, DeletionTimestamp: &metav1.Time{},
 	}})
 	if got := s.d.Decide(s.w); got.Active != "" {
 		t.Errorf("%s, while a terminating pod sends to the mesh", got.Active)
@@ -153,17 +154,17 @@ func TestActiveBackend(t *testing.T) {
 // TestThePublisherStays: it is created when events can be stored. It is created again if somebody
 // deletes it, also without NATS, but not while the stream waits for consumers.
 func TestThePublisherStays(t *testing.T) {
-	publisher := Key{"Deployment", "eventing-publisher-proxy"}
+	publisher := observed.Key{Kind: "Deployment", Name: "eventing-publisher-proxy"}
 	s := installed(t)
 	delete(s.w.Ours, publisher)
-	s.w.NATS = NATS{Problem: "refused"}
+	s.w.NATS = observed.NATS{Problem: "refused"}
 	if s.play(); s.w.Ours[publisher] == nil {
 		t.Error("without NATS, the publisher is not created again")
 	}
 	s = installed(t)
 	delete(s.w.Ours, publisher)
 	s.slow = true
-	s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
+	s.w.Subscriptions = []observed.Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
 	s.w.NATS.Stream, s.w.NewEpoch = nil, "e2"
 	if s.play(); s.w.Ours[publisher] != nil || stream.Open(s.w.NATS.Stream.Config) {
 		t.Error("the publisher is created while the stream waits for a consumer")
@@ -186,7 +187,7 @@ func TestPlanned(t *testing.T) {
 	}
 	planned := s.d.Planned(spec)
 	for _, u := range rendered {
-		if key := (Key{u.GetKind(), u.GetName()}); !slices.Contains(planned, key) {
+		if key := observed.KeyOf(u); !slices.Contains(planned, key) {
 			t.Errorf("%s %s is rendered, and not planned", key.Kind, key.Name)
 		}
 	}
@@ -230,12 +231,12 @@ func TestAForcedDeletion(t *testing.T) {
 		now := metav1.NewTime(s.w.Now)
 		s.w.Eventing.DeletionTimestamp = &now
 		s.w.Eventing.Annotations = map[string]string{operatorv1alpha1.ForceDeletionAnnotation: "true"}
-		s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Finalizer: true}}
+		s.w.Subscriptions = []observed.Subscription{{Namespace: "shop", Name: "orders", Finalizer: true}}
 		return s
 	}
 	written := func(s *scene) {
 		at := metav1.NewTime(s.w.Now)
-		s.w.Ours[Key{"ConfigMap", "eventing-backends"}].SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: s.d.Names.Marks(), Time: &at}})
+		s.w.Object("ConfigMap", "eventing-backends").SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: s.d.Names.Marks(), Time: &at}})
 	}
 	waits := []string{"delete Deployment eventing-publisher-proxy", "serve no backend on ConfigMap eventing-backends"}
 	goesOn := []string{"delete Deployment eventing-controller", "remove the finalizer of Subscription shop/orders"}
@@ -269,7 +270,7 @@ func TestAForcedDeletion(t *testing.T) {
 	// controller that is gone.
 	s = deleting(t)
 	s.w.Eventing.Annotations = nil
-	delete(s.w.Ours, Key{"Deployment", "eventing-controller"})
+	delete(s.w.Ours, observed.Key{Kind: "Deployment", Name: "eventing-controller"})
 	if actions, _ := s.play(); len(actions) > 0 {
 		t.Errorf("a Subscription that nobody deletes: %v", actions)
 	}

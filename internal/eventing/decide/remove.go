@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/rollout"
 )
 
@@ -18,13 +18,13 @@ import (
 type remover interface {
 	// drain stops the publisher and empties it. It is true if no event is left in it that somebody
 	// could want; otherwise it says what is awaited or, by blocked, what keeps it from that.
-	drain(*Rules, *World, *Decision, blocked) bool
+	drain(*Rules, *observed.World, *Decision, blocked) bool
 	// withdrawn deletes what has to be gone while the controller still works, and is true when that
 	// is gone.
-	withdrawn(*Rules, *World, *Decision) bool
+	withdrawn(*Rules, *observed.World, *Decision) bool
 	// removed deletes the rest, and is true when nothing is left of it but volumes that stay. force
 	// deletes what may hold events.
-	removed(d *Rules, w *World, o *Decision, force bool) bool
+	removed(d *Rules, w *observed.World, o *Decision, force bool) bool
 }
 
 // blocked is told the reason and the message of what people have to do first.
@@ -32,7 +32,7 @@ type blocked func(reason, format string, args ...any)
 
 // teardown removes what the operator created, and the finalizer last. It stops where an event could
 // be lost.
-func (d *Rules) teardown(w *World, o *Decision) {
+func (d *Rules) teardown(w *observed.World, o *Decision) {
 	e := w.Eventing
 	const condition = operatorv1alpha1.ConditionDeleted
 	force := e.Annotations[operatorv1alpha1.ForceDeletionAnnotation] == "true"
@@ -52,7 +52,7 @@ func (d *Rules) teardown(w *World, o *Decision) {
 		o.abandon(w, force)
 	}
 	if len(w.Subscriptions) > 0 && !force {
-		stopped(operatorv1alpha1.ReasonSubscriptions, "Delete these Subscriptions first: %s.", names(w.Subscriptions))
+		stopped(operatorv1alpha1.ReasonSubscriptions, "Delete these Subscriptions first: %s.", observed.Names(w.Subscriptions))
 		return
 	}
 	for _, c := range d.known() {
@@ -76,8 +76,8 @@ func (d *Rules) teardown(w *World, o *Decision) {
 }
 
 // removed adds the deletions that are due, and is true when nothing is left to delete.
-func (d *Rules) removed(w *World, o *Decision, force bool) bool {
-	if !d.stopped(w, o, d.Names.Publisher(), publisherComponent) {
+func (d *Rules) removed(w *observed.World, o *Decision, force bool) bool {
+	if !d.stopped(w, o, d.Names.Publisher(), observed.Publisher) {
 		return false
 	}
 	for _, c := range d.known() {
@@ -85,7 +85,7 @@ func (d *Rules) removed(w *World, o *Decision, force bool) bool {
 			return false
 		}
 	}
-	if !d.undone(w, o) || !d.stopped(w, o, d.Names.Controller(), controllerName) {
+	if !d.undone(w, o) || !d.stopped(w, o, d.Names.Controller(), observed.Controller) {
 		return false
 	}
 	for _, c := range d.known() {
@@ -96,9 +96,9 @@ func (d *Rules) removed(w *World, o *Decision, force bool) bool {
 	if len(w.Pods) > 0 {
 		return false
 	}
-	last := []Key{{"ConfigMap", d.Names.ControllerState()}, {"ConfigMap", d.Names.Backends()}}
+	last := []observed.Key{{Kind: "ConfigMap", Name: d.Names.ControllerState()}, {Kind: "ConfigMap", Name: d.Names.Backends()}}
 	left := false
-	for _, key := range w.keys() {
+	for _, key := range w.Keys() {
 		if !slices.Contains(last, key) {
 			o.delete(w.Ours[key])
 			left = true
@@ -109,7 +109,7 @@ func (d *Rules) removed(w *World, o *Decision, force bool) bool {
 
 // inTurn deletes objects one after the other, when nothing else is left. It is true while something
 // is.
-func (o *Decision) inTurn(w *World, keys []Key, left bool) bool {
+func (o *Decision) inTurn(w *observed.World, keys []observed.Key, left bool) bool {
 	for _, key := range keys {
 		if u := w.Ours[key]; u != nil && !left {
 			o.delete(u)
@@ -129,11 +129,11 @@ func (o *Decision) delete(u *unstructured.Unstructured) {
 // undone tells the controller that no backend serves any more, and waits until it has deleted what
 // it created for Subscriptions. It waits for a controller that works, and not for ever: what is
 // left is deleted with the stream, and finalizers by the operator.
-func (d *Rules) undone(w *World, o *Decision) bool {
+func (d *Rules) undone(w *observed.World, o *Decision) bool {
 	const limit = 30 * time.Second
 	controller := rollout.As[appsv1.Deployment](w.Object("Deployment", d.Names.Controller()))
 	is := w.Object("ConfigMap", d.Names.Backends())
-	contract, err := backend.ParseBackends(contractData(is))
+	contract, err := w.Contract(d.Names)
 	if err != nil || controller == nil {
 		return true
 	}
@@ -142,9 +142,9 @@ func (d *Rules) undone(w *World, o *Decision) bool {
 		o.do(d.contract(w, contract, "serve no backend"))
 		return false
 	}
-	finalized := slices.ContainsFunc(w.Subscriptions, func(s Subscription) bool { return s.Finalizer })
+	finalized := slices.ContainsFunc(w.Subscriptions, func(s observed.Subscription) bool { return s.Finalizer })
 	left := limit - w.Now.Sub(drift.LastWrite(is, d.Names.Marks()).Time)
-	if controller.Status.AvailableReplicas == 0 || left <= 0 || w.followed(d.Names) && !finalized {
+	if controller.Status.AvailableReplicas == 0 || left <= 0 || w.Followed(d.Names) && !finalized {
 		return true
 	}
 	o.look(left)
@@ -153,7 +153,7 @@ func (d *Rules) undone(w *World, o *Decision) bool {
 
 // abandon removes the finalizers of a controller that is gone: from Subscriptions that are being
 // deleted, or from all by force.
-func (o *Decision) abandon(w *World, force bool) {
+func (o *Decision) abandon(w *observed.World, force bool) {
 	for _, s := range w.Subscriptions {
 		if s.Finalizer && (s.Deleting || force) {
 			o.do(Abandon{s})

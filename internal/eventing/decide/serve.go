@@ -12,6 +12,7 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/rollout"
 )
 
@@ -20,14 +21,14 @@ type taker interface {
 	// prepared makes it ready to be opened. It is false until that is done, and says why.
 	prepared(*turn) bool
 	// takes tells whether it takes events.
-	takes(*Rules, *World) bool
+	takes(*Rules, *observed.World) bool
 	// away tells whether it was opened in this epoch, with all that delivers, and does not answer
 	// now. The publisher may be there then.
-	away(d *Rules, w *World, epoch string) bool
+	away(d *Rules, w *observed.World, epoch string) bool
 	// marks write that it may hold events, before it can; none if that is written.
 	marks(*turn) []Action
 	// warnings are what people are told before it takes events.
-	warnings(*World) []Action
+	warnings(*observed.World) []Action
 	// open opens it after it was accepted; nil if that is all that it needs.
 	open(*turn) Action
 	// report says how it is while it takes events.
@@ -35,9 +36,9 @@ type taker interface {
 	// address writes where it is. A program that is given no address does not connect.
 	address(*turn, *backend.Backends)
 	// problem is why it takes none; "" if nothing is known.
-	problem(*Rules, *World) string
+	problem(*Rules, *observed.World) string
 	// degraded says which pods of it are not ready; "" if all are.
-	degraded(*Rules, *World) string
+	degraded(*Rules, *observed.World) string
 }
 
 // fresh is the contract when there is none, or when what takes events is another one: what is there
@@ -71,8 +72,8 @@ func (t *turn) taking() bool {
 
 // waiting are the Subscriptions that are not ready on the wanted backend in this epoch. Whether
 // they are on another one does not matter.
-func (t *turn) waiting() (all []Subscription) {
-	state := t.w.controllerState(t.Names)
+func (t *turn) waiting() (all []observed.Subscription) {
+	state := t.w.ControllerState(t.Names)
 	for _, s := range t.w.Subscriptions {
 		ready := s.Epochs[t.target] == t.contract.Epoch || state.AllReady(t.contract, t.target, s.Version)
 		if s.Valid && !s.Deleting && !s.Skipped && !ready {
@@ -138,12 +139,12 @@ func (t *turn) open() bool {
 	case !t.ready:
 		t.unavailable("%s takes no events until all dependencies are available.", t.target)
 		t.step(operatorv1alpha1.ReasonProvisioning, "A dependency is missing.")
-	case !w.followed(t.Names):
+	case !w.Followed(t.Names):
 		message := fmt.Sprintf("%s takes events when the controller has read ConfigMap %s.", t.target, t.Names.Backends())
 		t.unavailable("%s", message)
 		t.await(operatorv1alpha1.ReasonAwaiting, awaitController, "%s", message)
 	case len(waiting) > 0:
-		message := fmt.Sprintf("%s takes events when each Subscription is ready there. Waiting for %s.", t.target, names(waiting))
+		message := fmt.Sprintf("%s takes events when each Subscription is ready there. Waiting for %s.", t.target, observed.Names(waiting))
 		t.unavailable("%s", message)
 		t.await(operatorv1alpha1.ReasonAwaiting, awaitSubscriptions, "%s", message)
 	case len(marks) > 0:
@@ -166,12 +167,12 @@ func (t *turn) open() bool {
 // backend under the same conditions, and stays otherwise: its pods refuse what cannot be stored.
 func (t *turn) publishes() operatorv1alpha1.BackendType {
 	w := t.w
-	is := sendsTo(w.Object("Deployment", t.Names.Publisher()))
+	is := observed.SendsTo(w.Object("Deployment", t.Names.Publisher()))
 	accepted := t.contract.Accept.Has(t.target)
 	switch {
 	case is == t.target:
 		return is
-	case accepted && t.taking() && w.followed(t.Names) && len(t.waiting()) == 0:
+	case accepted && t.taking() && w.Followed(t.Names) && len(t.waiting()) == 0:
 		return t.target
 	case is != "":
 		return is
@@ -189,9 +190,9 @@ func (t *turn) moved() bool {
 	if publisher == nil {
 		return false // it is rendered now
 	}
-	elsewhere := slices.DeleteFunc(t.w.sendElsewhere(t.target), t.refused)
+	elsewhere := slices.DeleteFunc(t.w.SendElsewhere(t.target), t.refused)
 	r := rollout.Of(publisher)
-	if t.leaving != nil && (sendsTo(deployment) != t.target || !r.Updated || r.Available < r.Wanted || len(elsewhere) > 0) {
+	if t.leaving != nil && (observed.SendsTo(deployment) != t.target || !r.Updated || r.Available < r.Wanted || len(elsewhere) > 0) {
 		message := fmt.Sprintf("%d of %d pods of the publisher are available.", r.Available, r.Wanted)
 		if len(elsewhere) > 0 {
 			message = t.stillSend(elsewhere)
@@ -211,10 +212,10 @@ func (t *turn) moved() bool {
 // refused tells whether nothing takes what a pod sends that hangs on a dead node. One that does not
 // say where it sends may send to each backend.
 func (t *turn) refused(p corev1.Pod) bool {
-	if !t.w.lingers(p) {
+	if !t.w.Lingers(p) {
 		return false
 	}
-	if to := t.carrier(destination(p)); to != nil {
+	if to := t.carrier(observed.Destination(p)); to != nil {
 		return to.refusesLate
 	}
 	return !slices.ContainsFunc(t.others(), func(c *carrier) bool { return !c.refusesLate })
@@ -224,7 +225,7 @@ func (t *turn) refused(p corev1.Pod) bool {
 func (t *turn) stillSend(pods []corev1.Pod) string {
 	var to, names []string
 	for _, c := range t.others() {
-		if slices.ContainsFunc(pods, func(p corev1.Pod) bool { return destination(p) == c.is }) {
+		if slices.ContainsFunc(pods, func(p corev1.Pod) bool { return observed.Destination(p) == c.is }) {
 			to = append(to, string(c.is))
 		}
 	}
@@ -238,14 +239,14 @@ func (t *turn) stillSend(pods []corev1.Pod) string {
 }
 
 // contract writes the ConfigMap that controller and publisher follow.
-func (d *Rules) contract(w *World, b backend.Backends, why string) Action {
+func (d *Rules) contract(w *observed.World, b backend.Backends, why string) Action {
 	content := map[string]any{}
 	for key, value := range b.Data() {
 		content[key] = value
 	}
 	is := w.Object("ConfigMap", d.Names.Backends())
 	if is != nil {
-		for key := range contractData(is) {
+		for key := range observed.Data(is) {
 			if _, ok := content[key]; !ok {
 				content[key] = nil
 			}
@@ -258,7 +259,7 @@ func (d *Rules) contract(w *World, b backend.Backends, why string) Action {
 }
 
 // configMap is one that the operator writes itself.
-func (d *Rules) configMap(w *World, name string, plane backend.Plane, component string, content map[string]any) *unstructured.Unstructured {
+func (d *Rules) configMap(w *observed.World, name string, plane backend.Plane, component string, content map[string]any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": content}}
 	u.SetNamespace(d.Namespace)
 	u.SetName(name)

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 )
 
 const (
@@ -18,15 +18,13 @@ const (
 	awaitController, awaitSubscriptions = 2 * time.Minute, 5 * time.Minute
 	// drainLimit is how long the backend that is left may hold events before that is a warning.
 	drainLimit = 30 * time.Minute
-	// lingering is how long a pod may need to end beyond the time that it was given.
-	lingering = 30 * time.Second
 )
 
 // turn is one look at all backends: the one that is wanted, and the others, which may still be
 // there. Nothing of a switch is stored: the first rule that does not hold is the step.
 type turn struct {
 	*Rules
-	w      *World
+	w      *observed.World
 	o      *Decision
 	target operatorv1alpha1.BackendType
 	// wanted is the backend of the name target. leaving is the first one of the others that exists,
@@ -41,7 +39,7 @@ type turn struct {
 }
 
 // newTurn is a look at the backends of which one is wanted.
-func newTurn(d *Rules, w *World, o *Decision, target operatorv1alpha1.BackendType) *turn {
+func newTurn(d *Rules, w *observed.World, o *Decision, target operatorv1alpha1.BackendType) *turn {
 	t := &turn{Rules: d, w: w, o: o, target: target, wanted: d.carrier(target)}
 	for _, c := range t.others() {
 		if t.leaving == nil && c.exists(d, w) {
@@ -72,7 +70,7 @@ func (t *turn) run() {
 		return
 	}
 	var err error
-	if t.contract, err = backend.ParseBackends(contractData(w.Object("ConfigMap", t.Names.Backends()))); err != nil {
+	if t.contract, err = w.Contract(t.Names); err != nil {
 		o.AtLeast(operatorv1alpha1.StateProcessing)
 		o.do(t.Rules.contract(w, t.fresh(), "begin an epoch"))
 		return
@@ -114,14 +112,6 @@ func (t *turn) hindered() bool {
 	return true
 }
 
-// since is when a switch began, by the last report.
-func (w *World) since(from, to operatorv1alpha1.BackendType) metav1.Time {
-	if s := w.Eventing.Status.Switch; s != nil && s.From == from && s.To == to {
-		return s.Since
-	}
-	return metav1.NewTime(w.Now)
-}
-
 // step reports how far a switch is, if there is one: while anything of another backend is there.
 func (t *turn) step(reason, format string, args ...any) {
 	if t.leaving == nil {
@@ -130,7 +120,7 @@ func (t *turn) step(reason, format string, args ...any) {
 	from, message := t.leaving.is, strings.TrimSpace(fmt.Sprintf(format, args...))
 	t.o.Condition(operatorv1alpha1.ConditionSwitching, true, reason, "%s", message)
 	t.o.Switch = &operatorv1alpha1.Switch{
-		From: from, To: t.target, Step: reason, Since: t.w.since(from, t.target), Message: message, Pending: t.leaving.pending(t.w),
+		From: from, To: t.target, Step: reason, Since: t.w.Since(from, t.target), Message: message, Pending: t.leaving.pending(t.w),
 	}
 }
 
@@ -139,7 +129,7 @@ func (t *turn) await(reason string, limit time.Duration, format string, args ...
 	if t.leaving == nil {
 		return
 	}
-	if left := limit - t.w.Now.Sub(t.w.since(t.leaving.is, t.target).Time); left > 0 {
+	if left := limit - t.w.Now.Sub(t.w.Since(t.leaving.is, t.target).Time); left > 0 {
 		t.o.look(left)
 	} else {
 		reason = operatorv1alpha1.ReasonBlocked

@@ -16,6 +16,7 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -47,7 +48,7 @@ func steps(actions []string) (all []string) {
 // TestSwitchToTheMeshAndBack: each rule in its order.
 func TestSwitchToTheMeshAndBack(t *testing.T) {
 	s := installed(t)
-	s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
+	s.w.Subscriptions = []observed.Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
 	s.controller()
 	s.want(operatorv1alpha1.EventMesh)
 	actions, last := s.play()
@@ -75,7 +76,7 @@ func TestSwitchToTheMeshAndBack(t *testing.T) {
 		t.Errorf("%s, %+v, %+v", last.State, c, last.Switch)
 	}
 
-	if content := contractData(s.w.Ours[Key{"ConfigMap", "eventing-backends"}]); content["nats"] != "" || content["mesh"] == "" {
+	if content := observed.Data(s.w.Object("ConfigMap", "eventing-backends")); content["nats"] != "" || content["mesh"] == "" {
 		t.Errorf("the address of a backend that is gone, or none of the one that is there: %v", content)
 	}
 
@@ -100,7 +101,7 @@ func TestSwitchToTheMeshAndBack(t *testing.T) {
 	if last.State != operatorv1alpha1.StateReady || last.Active != operatorv1alpha1.NATS || len(s.w.Triggers) > 0 || last.Serving.String() != "NATS" {
 		t.Errorf("%s, %s, %v", last.State, last.Active, last.Serving)
 	}
-	if content := contractData(s.w.Ours[Key{"ConfigMap", "eventing-backends"}]); content["nats"] == "" || content["mesh"] != "" {
+	if content := observed.Data(s.w.Object("ConfigMap", "eventing-backends")); content["nats"] == "" || content["mesh"] != "" {
 		t.Errorf("the address of a backend that is gone, or none of the one that is there: %v", content)
 	}
 }
@@ -146,7 +147,7 @@ func TestBrokerKeepsItsDelivery(t *testing.T) {
 	s.w.NATS.Quiet = true
 	s.want(operatorv1alpha1.EventMesh)
 	s.play()
-	broker := s.w.Ours[Key{"Broker", "eventing"}]
+	broker := s.w.Object("Broker", "eventing")
 	rendered, _, _ := unstructured.NestedMap(broker.Object, "spec", "delivery")
 	former := map[string]any{"retry": int64(9), "timeout": "PT12S"}
 	if err := unstructured.SetNestedMap(broker.Object, former, "spec", "delivery"); err != nil {
@@ -154,7 +155,7 @@ func TestBrokerKeepsItsDelivery(t *testing.T) {
 	}
 	delivery := func(want map[string]any) {
 		t.Helper()
-		is, _, _ := unstructured.NestedMap(s.w.Ours[Key{"Broker", "eventing"}].Object, "spec", "delivery")
+		is, _, _ := unstructured.NestedMap(s.w.Object("Broker", "eventing").Object, "spec", "delivery")
 		if diff := cmp.Diff(want, is); diff != "" {
 			t.Errorf("delivery (-want +got):\n%s", diff)
 		}
@@ -190,14 +191,14 @@ func TestWhatTheControllerMounts(t *testing.T) {
 		}
 	}
 	if s.w.Object("Secret", "eventing-nats-tls") != nil || s.d.exists(s.w, operatorv1alpha1.NATS) {
-		t.Errorf("something of NATS is there: %v", s.w.keys())
+		t.Errorf("something of NATS is there: %v", s.w.Keys())
 	}
 
 	// Servers that are left need a certificate of the new authority. Without servers, nothing needs
 	// one.
 	s = begin(t, toMesh)
 	s.until(t, "close stream sap")
-	authority := Key{"Secret", "eventing-nats-ca"}
+	authority := observed.Key{Kind: "Secret", Name: "eventing-nats-ca"}
 	delete(s.w.Ours, authority)
 	s.until(t, "create what Secret eventing-nats-ca lacks")
 	if did := s.step(); did != "create what Secret eventing-nats-tls lacks" {
@@ -272,11 +273,11 @@ func TestAnAsynchronousMesh(t *testing.T) {
 	s.play()
 	s.ready()
 	_, last := s.play()
-	if s.w.Ours[Key{"Broker", "eventing"}] == nil || last.Active != operatorv1alpha1.NATS || last.After > s.d.MeshDelay || last.After == 0 {
+	if s.w.Object("Broker", "eventing") == nil || last.Active != operatorv1alpha1.NATS || last.After > s.d.MeshDelay || last.After == 0 {
 		t.Fatalf("active %s, next look after %s", last.Active, last.After)
 	}
 	s.w.Now = s.w.Now.Add(s.d.MeshDelay)
-	if _, last = s.play(); s.w.Ours[Key{"Broker", "eventing"}] != nil || last.State != operatorv1alpha1.StateReady {
+	if _, last = s.play(); s.w.Object("Broker", "eventing") != nil || last.State != operatorv1alpha1.StateReady {
 		t.Errorf("%s: %+v", last.State, last.Conditions)
 	}
 }
@@ -302,8 +303,8 @@ func TestAMeshThatWasNeverOpened(t *testing.T) {
 func TestADeletedBroker(t *testing.T) {
 	s := begin(t, toNATS)
 	s.until(t, "accept events on")
-	s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old", Labels: map[string]string{nameLabel: publisherComponent, backend.BackendLabel: "EventMesh"}}})
-	delete(s.w.Ours, Key{"Broker", "eventing"})
+	s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old", Labels: map[string]string{observed.NameLabel: observed.Publisher, backend.BackendLabel: "EventMesh"}}})
+	delete(s.w.Ours, observed.Key{Kind: "Broker", Name: "eventing"})
 	s.until(t, "serve NATS on")
 	s.want(operatorv1alpha1.EventMesh)
 	s.slow = true
@@ -343,14 +344,14 @@ func TestBlockedSwitches(t *testing.T) {
 		{
 			reason: "a pod still sends to NATS", state: operatorv1alpha1.StateReady, step: operatorv1alpha1.ReasonRollingOut, says: "old", moved: true,
 			change: func(s *scene) {
-				s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old", Labels: map[string]string{nameLabel: publisherComponent, backend.BackendLabel: "NATS"}}})
+				s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old", Labels: map[string]string{observed.NameLabel: observed.Publisher, backend.BackendLabel: "NATS"}}})
 			},
 		},
 		{
 			reason: "a pod hangs on a dead node: NATS refuses what it sends", state: operatorv1alpha1.StateReady, step: operatorv1alpha1.ReasonDraining, moved: true,
 			change: func(s *scene) {
 				gone := metav1.NewTime(s.w.Now.Add(-31 * time.Second))
-				s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old", DeletionTimestamp: &gone, Labels: map[string]string{nameLabel: publisherComponent, backend.BackendLabel: "NATS"}}})
+				s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old", DeletionTimestamp: &gone, Labels: map[string]string{observed.NameLabel: observed.Publisher, backend.BackendLabel: "NATS"}}})
 			},
 		},
 		{
@@ -363,11 +364,11 @@ func TestBlockedSwitches(t *testing.T) {
 		},
 		{
 			reason: "NATS is away, and the Subscriptions are ready on the mesh", state: operatorv1alpha1.StateWarning, step: operatorv1alpha1.ReasonDraining, says: "does not answer. It is refused. To remove", moved: true,
-			change: func(s *scene) { s.w.NATS = NATS{Problem: "It is refused", Away: silence} },
+			change: func(s *scene) { s.w.NATS = observed.NATS{Problem: "It is refused", Away: silence} },
 		},
 		{
 			reason: "NATS is away for some seconds: no command is shown", state: operatorv1alpha1.StateReady, step: operatorv1alpha1.ReasonDraining, says: "does not answer now. It is refused.", moved: true,
-			change: func(s *scene) { s.w.NATS = NATS{Problem: "It is refused"} },
+			change: func(s *scene) { s.w.NATS = observed.NATS{Problem: "It is refused"} },
 		},
 		{
 			reason: "a server of NATS is behind the others", state: operatorv1alpha1.StateWarning, step: operatorv1alpha1.ReasonDraining, moved: true,
@@ -385,7 +386,7 @@ func TestBlockedSwitches(t *testing.T) {
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			s := installed(t)
-			s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
+			s.w.Subscriptions = []observed.Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
 			s.controller()
 			s.want(operatorv1alpha1.EventMesh)
 			tc.change(s)
@@ -394,11 +395,11 @@ func TestBlockedSwitches(t *testing.T) {
 			s.w.Now = s.w.Now.Add(tc.later)
 			_, last = s.play()
 			c := meta.FindStatusCondition(last.Conditions, operatorv1alpha1.ConditionSwitching)
-			moved := sendsTo(s.w.Ours[Key{"Deployment", "eventing-publisher-proxy"}]) == operatorv1alpha1.EventMesh
+			moved := observed.SendsTo(s.w.Object("Deployment", "eventing-publisher-proxy")) == operatorv1alpha1.EventMesh
 			if last.State != tc.state || c == nil || c.Reason != tc.step || !strings.Contains(c.Message, tc.says) || last.State == operatorv1alpha1.StateReady && strings.Contains(c.Message, "kubectl") || moved != tc.moved || last.Switch == nil {
 				t.Errorf("%s, moved %v, %+v\n%+v", last.State, moved, c, last.Conditions)
 			}
-			if s.w.Ours[Key{"StatefulSet", "eventing-nats"}] == nil {
+			if s.w.Object("StatefulSet", "eventing-nats") == nil {
 				t.Error("NATS was removed")
 			}
 		})
@@ -425,7 +426,7 @@ func TestNothingIsLost(t *testing.T) {
 		s := newScene(t).of(of).on(t)
 		s.slow = true // Subscriptions become ready one by one, below
 		s.made, s.promised = map[string]bool{}, map[string]bool{}
-		s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "a", Generation: 1, Valid: true}, {Namespace: "shop", Name: "b", Generation: 1, Valid: true}}
+		s.w.Subscriptions = []observed.Subscription{{Namespace: "shop", Name: "a", Generation: 1, Valid: true}, {Namespace: "shop", Name: "b", Generation: 1, Valid: true}}
 		var trace []string
 		for range length {
 			event := s.random(r)
@@ -487,12 +488,12 @@ func (s *scene) random(r *rand.Rand) string {
 		return "a slow pod is gone"
 	case n == 19:
 		s.w.Now = s.w.Now.Add(time.Duration(r.IntN(60)) * time.Second)
-		if to := sendsTo(s.w.Ours[Key{"Deployment", "eventing-publisher-proxy"}]); to != "" && r.IntN(2) == 0 {
-			s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "slow", Labels: map[string]string{nameLabel: publisherComponent, backend.BackendLabel: string(to)}}})
+		if to := observed.SendsTo(s.w.Object("Deployment", "eventing-publisher-proxy")); to != "" && r.IntN(2) == 0 {
+			s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "slow", Labels: map[string]string{observed.NameLabel: observed.Publisher, backend.BackendLabel: string(to)}}})
 		}
 		return "time goes on"
 	case n == 20 && s.paused == nil:
-		w := s.w.copied()
+		w := copyOf(s.w)
 		w.NewEpoch = fmt.Sprintf("paused%d", s.created)
 		s.paused = s.d.Decide(w)
 		return fmt.Sprintf("an operator is paused before it does %v", s.paused.Actions)
@@ -510,10 +511,10 @@ func (s *scene) random(r *rand.Rand) string {
 		return "the paused operator goes on: " + strings.Join(did, ", ")
 	case n == 22:
 		key := memory{}.record(s.d.Names)
-		if data(s.w.Ours[key], memoryDoor) == "open" {
+		if observed.Data(s.w.Ours[key])[memoryDoor] == "open" {
 			s.write(key, memoryHolds, "1")
 		}
-		return "Memory holds " + data(s.w.Ours[key], memoryHolds)
+		return "Memory holds " + observed.Data(s.w.Ours[key])[memoryHolds]
 	case n == 23 && r.IntN(4) == 0:
 		s.write(memory{}.record(s.d.Names), memoryHolds, "0")
 		return "Memory holds nothing"
@@ -531,8 +532,8 @@ func (s *scene) controllerFor(i int) {
 	s.w.Subscriptions = all[i : i+1]
 	s.controller()
 	s.w.Subscriptions = all
-	contract, err := backend.ParseBackends(contractData(s.w.Ours[Key{"ConfigMap", "eventing-backends"}]))
-	if err != nil || s.w.Ours[Key{"Deployment", "eventing-controller"}] == nil {
+	contract, err := s.w.Contract(s.d.Names)
+	if err != nil || s.w.Object("Deployment", "eventing-controller") == nil {
 		return
 	}
 	for _, b := range contract.Serving {
@@ -554,11 +555,11 @@ func (s *scene) loss() string {
 			delete(s.made, sub.Name+string(third))
 		}
 	}
-	contract, err := backend.ParseBackends(contractData(s.w.Ours[Key{"ConfigMap", "eventing-backends"}]))
+	contract, err := s.w.Contract(s.d.Names)
 	if err != nil {
 		return ""
 	}
-	for _, p := range s.w.podsOf(publisherComponent) {
+	for _, p := range s.w.PodsOf(observed.Publisher) {
 		to := operatorv1alpha1.BackendType(p.Labels[backend.BackendLabel])
 		t := &turn{Rules: s.d, w: s.w, target: to}
 		if !contract.Accept.Has(to) || to == operatorv1alpha1.NATS && !s.w.Available() || to != operatorv1alpha1.NATS && !t.taking() {

@@ -16,6 +16,7 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 )
 
 // third is a backend that no product has. It shows that no rule of a switch, of a deletion or of
@@ -25,7 +26,7 @@ const third operatorv1alpha1.BackendType = "Memory"
 
 func init() { operatorv1alpha1.BackendTypes = append(operatorv1alpha1.BackendTypes, third) }
 
-// The keys of its ConfigMap, in addition to openedKey and drainedKey.
+// The keys of its ConfigMap, in addition to observed.OpenedKey and observed.DrainedKey.
 const (
 	memoryState = "state" // "ready", when it answers
 	memoryDoor  = "door"  // "open", when it takes events
@@ -43,12 +44,12 @@ var three = []*carrier{
 	carriers[1],
 }
 
-func (m memory) object(d *Rules, w *World) *unstructured.Unstructured {
+func (m memory) object(d *Rules, w *observed.World) *unstructured.Unstructured {
 	return w.Ours[m.record(d.Names)]
 }
 
-func (m memory) planned(n backend.Names, _ operatorv1alpha1.BackendConfig) []Key {
-	return []Key{m.record(n)}
+func (m memory) planned(n backend.Names, _ operatorv1alpha1.BackendConfig) []observed.Key {
+	return []observed.Key{m.record(n)}
 }
 
 func (m memory) again(t *turn) Action {
@@ -56,8 +57,8 @@ func (m memory) again(t *turn) Action {
 	switch {
 	case is == nil && (t.contract.Serving.Has(third) || t.contract.Accept.Has(third)):
 		return t.Rules.contract(t.w, t.fresh(), "begin an epoch")
-	case data(is, drainedKey) != "":
-		return m.write(is, "remove the mark that Memory is drained", drainedKey, nil)
+	case observed.Data(is)[observed.DrainedKey] != "":
+		return m.write(is, "remove the mark that Memory is drained", observed.DrainedKey, nil)
 	}
 	return nil
 }
@@ -66,15 +67,17 @@ func (memory) values(_ *Rules, spec *operatorv1alpha1.EventingSpec, _ map[string
 	return map[string]any{"size": spec.Backend.Config.NATSStreamMaxSize.String()}, nil
 }
 
-func (memory) record(n backend.Names) Key { return Key{"ConfigMap", string(n) + "-memory"} }
+func (memory) record(n backend.Names) observed.Key {
+	return observed.Key{Kind: "ConfigMap", Name: string(n) + "-memory"}
+}
 
 func (memory) write(is *unstructured.Unstructured, why, key string, value any) Action {
 	return Patch{is, map[string]any{"data": map[string]any{key: value}}, why}
 }
 
-func (m memory) answers(d *Rules, w *World) bool {
+func (m memory) answers(d *Rules, w *observed.World) bool {
 	is := m.object(d, w)
-	return is != nil && is.GetDeletionTimestamp() == nil && data(is, memoryState) == "ready"
+	return is != nil && is.GetDeletionTimestamp() == nil && observed.Data(is)[memoryState] == "ready"
 }
 
 func (m memory) prepared(t *turn) bool {
@@ -85,16 +88,16 @@ func (m memory) prepared(t *turn) bool {
 	return true
 }
 
-func (m memory) takes(d *Rules, w *World) bool {
-	return m.answers(d, w) && data(m.object(d, w), memoryDoor) == "open"
+func (m memory) takes(d *Rules, w *observed.World) bool {
+	return m.answers(d, w) && observed.Data(m.object(d, w))[memoryDoor] == "open"
 }
 
 func (m memory) marks(t *turn) []Action {
 	is := m.object(t.Rules, t.w)
-	if data(is, openedKey) == t.contract.Epoch {
+	if observed.Data(is)[observed.OpenedKey] == t.contract.Epoch {
 		return nil
 	}
-	return []Action{m.write(is, "write that the door was opened", openedKey, t.contract.Epoch)}
+	return []Action{m.write(is, "write that the door was opened", observed.OpenedKey, t.contract.Epoch)}
 }
 
 func (m memory) open(t *turn) Action {
@@ -106,23 +109,23 @@ func (memory) report(t *turn) {
 	meta.RemoveStatusCondition(&t.o.Conditions, operatorv1alpha1.ConditionStreamSize)
 }
 
-func (memory) address(*turn, *backend.Backends) {}
-func (memory) problem(*Rules, *World) string    { return "Memory does not answer." }
+func (memory) address(*turn, *backend.Backends)       {}
+func (memory) problem(*Rules, *observed.World) string { return "Memory does not answer." }
 
-func (m memory) exists(d *Rules, w *World) bool { return hasObjects(d.Names, w, third) }
+func (m memory) exists(d *Rules, w *observed.World) bool { return w.Exists(d.Names, third) }
 
-func (m memory) finished(d *Rules, w *World) bool {
+func (m memory) finished(d *Rules, w *observed.World) bool {
 	is := m.object(d, w)
-	if epoch := data(is, drainedKey); epoch != "" {
+	if epoch := observed.Data(is)[observed.DrainedKey]; epoch != "" {
 		return epoch == is.GetAnnotations()[backend.EpochAnnotation]
 	}
-	return is == nil || data(is, openedKey) == ""
+	return is == nil || observed.Data(is)[observed.OpenedKey] == ""
 }
 
-func (memory) pending(w *World) (n int64) {
+func (memory) pending(w *observed.World) (n int64) {
 	for key, u := range w.Ours {
 		if strings.HasSuffix(key.Name, "-memory") {
-			n, _ = strconv.ParseInt(data(u, memoryHolds), 10, 64)
+			n, _ = strconv.ParseInt(observed.Data(u)[memoryHolds], 10, 64)
 		}
 	}
 	return n
@@ -136,7 +139,7 @@ func (m memory) leave(t *turn) {
 		return
 	}
 	reason := operatorv1alpha1.ReasonDraining
-	if data(is, memoryDoor) == "open" {
+	if observed.Data(is)[memoryDoor] == "open" {
 		reason = operatorv1alpha1.ReasonClosing
 	}
 	t.step(reason, "Memory holds %d events.", m.pending(t.w))
@@ -144,14 +147,14 @@ func (m memory) leave(t *turn) {
 }
 
 // emptied closes the door, and marks that nothing is left when nothing is.
-func (m memory) emptied(d *Rules, w *World, o *Decision) {
+func (m memory) emptied(d *Rules, w *observed.World, o *Decision) {
 	switch is := m.object(d, w); {
 	case !m.answers(d, w):
-	case data(is, memoryDoor) == "open":
+	case observed.Data(is)[memoryDoor] == "open":
 		o.do(m.write(is, "close the door", memoryDoor, "closed"))
 	case m.pending(w) > 0:
 	default:
-		o.do(m.write(is, "write that Memory is drained", drainedKey, is.GetAnnotations()[backend.EpochAnnotation]))
+		o.do(m.write(is, "write that Memory is drained", observed.DrainedKey, is.GetAnnotations()[backend.EpochAnnotation]))
 	}
 }
 
@@ -160,21 +163,21 @@ func (m memory) remove(t *turn) {
 	m.removed(t.Rules, t.w, t.o, false)
 }
 
-func (m memory) drain(d *Rules, w *World, o *Decision, hinders blocked) bool {
+func (m memory) drain(d *Rules, w *observed.World, o *Decision, hinders blocked) bool {
 	switch {
 	case m.finished(d, w):
 		return true
 	case !m.answers(d, w):
 		hinders(operatorv1alpha1.ReasonStreamNotEmpty, "Memory does not answer.")
 		return false
-	case d.stopped(w, o, d.Names.Publisher(), publisherComponent):
+	case d.stopped(w, o, d.Names.Publisher(), observed.Publisher):
 		m.emptied(d, w, o)
 	}
 	o.AtLeast(operatorv1alpha1.StateDeleting)
 	return false
 }
 
-func (m memory) removed(d *Rules, w *World, o *Decision, _ bool) bool {
+func (m memory) removed(d *Rules, w *observed.World, o *Decision, _ bool) bool {
 	is := m.object(d, w)
 	if is != nil {
 		o.delete(is)
@@ -182,7 +185,7 @@ func (m memory) removed(d *Rules, w *World, o *Decision, _ bool) bool {
 	return is == nil
 }
 
-func (m memory) breaks(d *Rules, w *World, a Action) string {
+func (m memory) breaks(d *Rules, w *observed.World, a Action) string {
 	key := m.record(d.Names)
 	switch a := a.(type) {
 	case Patch:
@@ -220,13 +223,13 @@ func (r withMemory) Render(release chart.Release, values map[string]any) ([]*uns
 }
 
 // exists tells whether there is anything of a backend but volume claims.
-func (d *Rules) exists(w *World, b operatorv1alpha1.BackendType) bool {
+func (d *Rules) exists(w *observed.World, b operatorv1alpha1.BackendType) bool {
 	c := d.carrier(b)
 	return c != nil && c.exists(d, w)
 }
 
 // finished tells whether a backend holds no event, and takes none any more.
-func (d *Rules) finished(w *World, b operatorv1alpha1.BackendType) bool {
+func (d *Rules) finished(w *observed.World, b operatorv1alpha1.BackendType) bool {
 	c := d.carrier(b)
 	return c == nil || c.finished(d, w)
 }
@@ -392,12 +395,12 @@ func TestDeletionOfThree(t *testing.T) {
 	for _, empty := range []func(){func() { s.write(key, memoryHolds, "0") }, func() { s.w.NATS.Stream.State.Msgs = 0 }} {
 		s.rest(t, "events are left")
 		if !s.w.Has("StatefulSet") || len(s.w.Eventing.Finalizers) == 0 || s.w.Object("Deployment", "eventing-publisher-proxy") != nil || s.lost != "" {
-			t.Fatalf("left are %v %s", s.w.keys(), s.lost)
+			t.Fatalf("left are %v %s", s.w.Keys(), s.lost)
 		}
 		empty()
 	}
 	s.rest(t, "nothing is left in them")
 	if len(s.w.Eventing.Finalizers) > 0 || len(s.w.Ours)+len(s.w.Triggers) > 0 || s.lost != "" {
-		t.Errorf("left are %v, %+v", s.w.keys(), s.d.Decide(s.w).Conditions)
+		t.Errorf("left are %v, %+v", s.w.Keys(), s.d.Decide(s.w).Conditions)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/identity"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 )
 
 // TestTheStreamFitsItsVolume: the limit of the stream follows from the volume that is there. On
@@ -32,7 +33,7 @@ func TestTheStreamFitsItsVolume(t *testing.T) {
 		{reason: "one of them was enlarged", storage: operatorv1alpha1.StorageFile, asked: "700Mi", volume: "1Gi", claims: []string{"2Gi", "1Gi"}, want: "384Mi", says: "1Gi"},
 		{reason: "memory", storage: operatorv1alpha1.StorageMemory, asked: "700Mi", volume: "1Gi", want: "700Mi"},
 	} {
-		w := &World{Eventing: &operatorv1alpha1.Eventing{Spec: operatorv1alpha1.EventingSpec{Backend: &operatorv1alpha1.Backend{Config: operatorv1alpha1.BackendConfig{
+		w := &observed.World{Eventing: &operatorv1alpha1.Eventing{Spec: operatorv1alpha1.EventingSpec{Backend: &operatorv1alpha1.Backend{Config: operatorv1alpha1.BackendConfig{
 			NATSStreamStorageType: tc.storage, NATSStreamMaxSize: resource.MustParse(tc.asked), NATSStorage: operatorv1alpha1.Storage{Size: resource.MustParse(tc.volume)},
 		}}}}}
 		for _, size := range tc.claims {

@@ -17,6 +17,7 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -42,15 +43,15 @@ func TestRandomWorlds(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // reproducible
 		s := newScene(t).of(of).on(t)
 		s.made, s.promised = map[string]bool{}, map[string]bool{}
-		s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "a", Generation: 1, Valid: true}, {Namespace: "shop", Name: "b", Generation: 1, Valid: true}}
-		before := s.w.copied() // objects that were there once, and are there again
+		s.w.Subscriptions = []observed.Subscription{{Namespace: "shop", Name: "a", Generation: 1, Valid: true}, {Namespace: "shop", Name: "b", Generation: 1, Valid: true}}
+		before := copyOf(s.w) // objects that were there once, and are there again
 		var trace []string
 		for range length {
 			for range r.IntN(3) {
 				trace = append(trace, s.damage(r, before))
 			}
 			if r.IntN(10) == 0 {
-				before = s.w.copied()
+				before = copyOf(s.w)
 			}
 			for range r.IntN(8) { // then the others do their part for a while
 				if r.IntN(4) > 0 {
@@ -59,7 +60,7 @@ func TestRandomWorlds(t *testing.T) {
 				if r.IntN(2) == 0 {
 					s.controller()
 				}
-				o := s.d.Decide(s.w.copied())
+				o := s.d.Decide(copyOf(s.w))
 				s.report(o)
 				for _, a := range o.Actions {
 					if why := s.loses(a); why != "" {
@@ -102,20 +103,20 @@ func (s *scene) heal() {
 	}
 	key := memory{}.record(s.d.Names)
 	s.write(key, memoryState, "ready")
-	if is := s.w.Ours[key]; data(is, memoryDoor) != "open" {
+	if is := s.w.Ours[key]; observed.Data(is)[memoryDoor] != "open" {
 		s.write(key, memoryHolds, "0")
 	}
 	s.w.Now = s.w.Now.Add(time.Second)
 }
 
 // damage changes one thing of the world, and says what.
-func (s *scene) damage(r *rand.Rand, before *World) string {
+func (s *scene) damage(r *rand.Rand, before *observed.World) string {
 	s.t.Helper()
 	w := s.w
 	one := func(values ...string) string { return values[r.IntN(len(values))] }
 	often := func() bool { return r.IntN(4) > 0 }
 	epoch := func() string {
-		b, err := backend.ParseBackends(contractData(w.Object("ConfigMap", "eventing-backends")))
+		b, err := w.Contract(s.d.Names)
 		if err != nil || !often() {
 			return one("", "e0", "e1", "e2")
 		}
@@ -130,19 +131,19 @@ func (s *scene) damage(r *rand.Rand, before *World) string {
 	}
 	switch n := r.IntN(things); n {
 	case 0:
-		if keys := w.keys(); len(keys) > 0 {
+		if keys := w.Keys(); len(keys) > 0 {
 			key := keys[r.IntN(len(keys))]
 			delete(w.Ours, key)
 			return fmt.Sprint("gone: ", key)
 		}
 	case 1:
-		if keys := before.keys(); len(keys) > 0 {
+		if keys := before.Keys(); len(keys) > 0 {
 			key := keys[r.IntN(len(keys))]
 			w.Ours[key] = before.Ours[key].DeepCopy()
 			return fmt.Sprint("as before: ", key)
 		}
 	case 2:
-		if keys := w.keys(); len(keys) > 0 && r.IntN(3) == 0 {
+		if keys := w.Keys(); len(keys) > 0 && r.IntN(3) == 0 {
 			key := keys[r.IntN(len(keys))]
 			at := metav1.NewTime(w.Now)
 			w.Ours[key].SetDeletionTimestamp(&at)
@@ -153,7 +154,7 @@ func (s *scene) damage(r *rand.Rand, before *World) string {
 		if key == "epoch" {
 			value = epoch()
 		}
-		s.write(Key{"ConfigMap", "eventing-backends"}, key, value)
+		s.write(observed.Key{Kind: "ConfigMap", Name: "eventing-backends"}, key, value)
 		return fmt.Sprintf("backends: %s %q", key, value)
 	case 4:
 		key, value := one("observedServing", "epoch", "ready"), one(slices.Concat([]string{""}, known, []string{set})...)
@@ -163,11 +164,11 @@ func (s *scene) damage(r *rand.Rand, before *World) string {
 		case "ready":
 			value = one("", string(kind())+"=5", string(kind())+"=9", "EventMesh=5,NATS=9", string(kind()), "=5")
 		}
-		s.write(Key{"ConfigMap", "eventing-controller-state"}, key, value)
+		s.write(observed.Key{Kind: "ConfigMap", Name: "eventing-controller-state"}, key, value)
 		return fmt.Sprintf("controller: %s %q", key, value)
 	case 5:
-		key, value := one(openedKey, drainedKey), epoch()
-		s.write(Key{"ConfigMap", "eventing-nats-config"}, key, value)
+		key, value := one(observed.OpenedKey, observed.DrainedKey), epoch()
+		s.write(observed.Key{Kind: "ConfigMap", Name: "eventing-nats-config"}, key, value)
 		return fmt.Sprintf("nats-config: %s %q", key, value)
 	case 6:
 		broker := w.Object("Broker", "eventing")
@@ -225,8 +226,8 @@ func (s *scene) damage(r *rand.Rand, before *World) string {
 		w.NATS.Stream = &jetstream.StreamInfo{Config: config, Created: w.Now, State: jetstream.StreamState{Msgs: uint64(r.IntN(2)), LastSeq: uint64(r.IntN(3))}}
 		return fmt.Sprintf("another stream: open %v, %d events", stream.Open(config), w.NATS.Stream.State.Msgs)
 	case 10:
-		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%d", r.IntN(3)), Labels: map[string]string{nameLabel: one(publisherComponent, publisherComponent, natsComponent, controllerName)}}}
-		if p.Labels[nameLabel] == publisherComponent {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%d", r.IntN(3)), Labels: map[string]string{observed.NameLabel: one(observed.Publisher, observed.Publisher, observed.Servers, observed.Controller)}}}
+		if p.Labels[observed.NameLabel] == observed.Publisher {
 			p.Labels[backend.BackendLabel] = one(slices.Concat(known, []string{""})...)
 		}
 		if r.IntN(2) == 0 {
@@ -246,7 +247,7 @@ func (s *scene) damage(r *rand.Rand, before *World) string {
 			w.Claims = slices.Clone(before.Claims)
 			return fmt.Sprintf("%d claims", len(w.Claims))
 		}
-		key, value := one(backend.EpochAnnotation, drainedAnnotation, backend.ServersAnnotation), epoch()
+		key, value := one(backend.EpochAnnotation, observed.DrainedAnnotation, backend.ServersAnnotation), epoch()
 		if key == backend.ServersAnnotation {
 			value = one("1", "1", "1", "3")
 		}
@@ -307,7 +308,7 @@ func (s *scene) damage(r *rand.Rand, before *World) string {
 		}
 		return "time goes on"
 	case 19:
-		key, value := one(memoryState, memoryDoor, memoryHolds, openedKey, drainedKey), epoch()
+		key, value := one(memoryState, memoryDoor, memoryHolds, observed.OpenedKey, observed.DrainedKey), epoch()
 		switch key {
 		case memoryState:
 			value = one("ready", "ready", "away")
@@ -323,9 +324,9 @@ func (s *scene) damage(r *rand.Rand, before *World) string {
 }
 
 // write writes one value of a ConfigMap that is there.
-func (s *scene) write(key Key, name, value string) {
+func (s *scene) write(key observed.Key, name, value string) {
 	if u := s.w.Ours[key]; u != nil {
-		content := contractData(u)
+		content := observed.Data(u)
 		if content == nil {
 			content = map[string]string{}
 		}
@@ -340,7 +341,7 @@ func (s *scene) write(key Key, name, value string) {
 func (s *scene) loses(a Action) string {
 	const nats, mesh = operatorv1alpha1.NATS, operatorv1alpha1.EventMesh
 	w := s.w
-	data := func(name string) map[string]string { return contractData(w.Object("ConfigMap", name)) }
+	data := func(name string) map[string]string { return observed.Data(w.Object("ConfigMap", name)) }
 	backends, config, stored := data("eventing-backends"), data("eventing-nats-config"), data("eventing-memory")
 	// What people ask for by force may lose events. The annotation of a switch names that switch.
 	forced := w.Eventing.DeletionTimestamp != nil && w.Eventing.Annotations[operatorv1alpha1.ForceDeletionAnnotation] == "true"
@@ -353,7 +354,7 @@ func (s *scene) loses(a Action) string {
 	}
 
 	// claimed: the controller says that all are ready up to the version of this one.
-	claimed := func(sub Subscription, b operatorv1alpha1.BackendType) bool {
+	claimed := func(sub observed.Subscription, b operatorv1alpha1.BackendType) bool {
 		for claim := range strings.SplitSeq(data("eventing-controller-state")["ready"], ",") {
 			upTo, _ := strconv.Atoi(strings.TrimPrefix(claim, string(b)+"="))
 			if version, err := strconv.Atoi(sub.Version); err == nil && upTo >= version {
@@ -379,12 +380,12 @@ func (s *scene) loses(a Action) string {
 	}
 	// sent: something sends to a backend, or may.
 	sent := func(b operatorv1alpha1.BackendType) string {
-		if u := w.Object("Deployment", "eventing-publisher-proxy"); u != nil && sendsTo(u) == b {
+		if u := w.Object("Deployment", "eventing-publisher-proxy"); u != nil && observed.SendsTo(u) == b {
 			return "the publisher sends to it"
 		}
 		for _, p := range w.Pods {
 			hangs := p.DeletionTimestamp != nil && w.Now.Sub(p.DeletionTimestamp.Time) > 30*time.Second
-			if p.Labels[nameLabel] == publisherComponent && p.Labels[backend.BackendLabel] == string(b) && (b == mesh || !hangs) {
+			if p.Labels[observed.NameLabel] == observed.Publisher && p.Labels[backend.BackendLabel] == string(b) && (b == mesh || !hangs) {
 				return "Pod " + p.Name + " sends to it"
 			}
 		}
@@ -393,17 +394,17 @@ func (s *scene) loses(a Action) string {
 	// empty: nothing is left in NATS, or nothing was ever in it.
 	empty := func() string {
 		if u := w.Object("ConfigMap", "eventing-nats-config"); u != nil {
-			if config[drainedKey] != "" && config[drainedKey] == u.GetAnnotations()[backend.EpochAnnotation] {
+			if config[observed.DrainedKey] != "" && config[observed.DrainedKey] == u.GetAnnotations()[backend.EpochAnnotation] {
 				return ""
 			}
-			if config[drainedKey] != "" || config[openedKey] != "" {
+			if config[observed.DrainedKey] != "" || config[observed.OpenedKey] != "" {
 				return "NATS may hold events"
 			}
 		} else if w.Object("StatefulSet", "eventing-nats") != nil {
 			return "nothing says that NATS is empty"
 		}
 		for _, c := range w.Claims {
-			if opened := c.Annotations[backend.EpochAnnotation]; opened != "" && c.Annotations[drainedAnnotation] != opened {
+			if opened := c.Annotations[backend.EpochAnnotation]; opened != "" && c.Annotations[observed.DrainedAnnotation] != opened {
 				return "a volume may hold events"
 			}
 		}
@@ -416,7 +417,7 @@ func (s *scene) loses(a Action) string {
 		case !among(backends["accept"], to):
 			return fmt.Sprintf("%s is not accepted", to)
 		case to == nats && !w.NATS.Connected:
-			if config[openedKey] != backends["epoch"] || !among(backends["serving"], nats) {
+			if config[observed.OpenedKey] != backends["epoch"] || !among(backends["serving"], nats) {
 				return "NATS was not opened in this epoch"
 			}
 			return ""
@@ -433,28 +434,28 @@ func (s *scene) loses(a Action) string {
 	switch a := a.(type) {
 	case Create:
 		if a.Object.GetName() == "eventing-publisher-proxy" && a.Object.GetKind() == "Deployment" {
-			return publisher(sendsTo(a.Object), "")
+			return publisher(observed.SendsTo(a.Object), "")
 		}
 	case Apply:
 		if a.Object.GetName() == "eventing-publisher-proxy" && a.Object.GetKind() == "Deployment" {
-			return publisher(sendsTo(a.Object), sendsTo(a.Observed))
+			return publisher(observed.SendsTo(a.Object), observed.SendsTo(a.Observed))
 		}
 	case Patch:
 		values, _ := a.Merge["data"].(map[string]any)
 		switch a.Observed.GetName() {
 		case "eventing-nats-config":
 			info := w.NATS.Stream
-			if values[drainedKey] != nil && (!w.NATS.Connected || info != nil && (stream.Open(info.Config) || info.State.Msgs > 0 || !w.NATS.Quiet) ||
+			if values[observed.DrainedKey] != nil && (!w.NATS.Connected || info != nil && (stream.Open(info.Config) || info.State.Msgs > 0 || !w.NATS.Quiet) ||
 				w.NATS.DeadLetters != nil && stream.Ours(w.NATS.DeadLetters.Config) && w.NATS.DeadLetters.State.Msgs > 0) {
 				return "NATS is not empty, or does not stay so"
 			}
 		case "eventing-memory":
 			switch {
-			case values[drainedKey] != nil && (stored[memoryDoor] == "open" || stored[memoryHolds] != "" && stored[memoryHolds] != "0"):
+			case values[observed.DrainedKey] != nil && (stored[memoryDoor] == "open" || stored[memoryHolds] != "" && stored[memoryHolds] != "0"):
 				return "Memory is not empty, or does not stay so"
 			case values[memoryDoor] == "closed":
 				return sent(third)
-			case values[memoryDoor] == "open" && (!among(backends["accept"], third) || stored[openedKey] != backends["epoch"] || stored[drainedKey] != ""):
+			case values[memoryDoor] == "open" && (!among(backends["accept"], third) || stored[observed.OpenedKey] != backends["epoch"] || stored[observed.DrainedKey] != ""):
 				return "Memory is not accepted, or nothing says that it was opened"
 			case values[memoryDoor] == "open":
 				return ready(third)
@@ -483,7 +484,7 @@ func (s *scene) loses(a Action) string {
 			if !among(backends["accept"], nats) {
 				return "NATS is not accepted"
 			}
-			if config[openedKey] != backends["epoch"] || config[drainedKey] != "" {
+			if config[observed.OpenedKey] != backends["epoch"] || config[observed.DrainedKey] != "" {
 				return "nothing says that NATS was opened"
 			}
 			return ready(nats)
@@ -508,7 +509,7 @@ func (s *scene) loses(a Action) string {
 				return empty()
 			}
 		case kind == "ConfigMap" && name == "eventing-memory":
-			if !asked(third) && stored[openedKey] != "" && (stored[drainedKey] == "" || stored[drainedKey] != a.Observed.GetAnnotations()[backend.EpochAnnotation]) {
+			if !asked(third) && stored[observed.OpenedKey] != "" && (stored[observed.DrainedKey] == "" || stored[observed.DrainedKey] != a.Observed.GetAnnotations()[backend.EpochAnnotation]) {
 				return "Memory may hold events"
 			}
 		}

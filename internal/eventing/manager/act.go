@@ -29,6 +29,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/identity"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
@@ -50,7 +51,7 @@ type actor struct {
 }
 
 // do carries out one action.
-func (a *actor) do(ctx context.Context, w *decide.World, todo decide.Action) error {
+func (a *actor) do(ctx context.Context, w *observed.World, todo decide.Action) error {
 	logr.FromContextOrDiscard(ctx).Info("acting", "action", todo.String())
 	switch todo := todo.(type) {
 	case decide.Finalize:
@@ -110,7 +111,7 @@ func (a *actor) noted(want *unstructured.Unstructured, write func(*unstructured.
 }
 
 // finalizer changes the finalizers of the Eventing that is served.
-func (a *actor) finalizer(ctx context.Context, w *decide.World, change func(client.Object, string) bool) error {
+func (a *actor) finalizer(ctx context.Context, w *observed.World, change func(client.Object, string) bool) error {
 	e := &stored.Eventing{Eventing: *w.Eventing}
 	before := e.DeepCopy()
 	change(e, operatorv1alpha1.Finalizer)
@@ -149,16 +150,16 @@ func (a *actor) owned(ctx context.Context, u *unstructured.Unstructured) error {
 	return a.client.Patch(ctx, u, client.RawPatch(types.JSONPatchType, raw), client.FieldOwner(owner))
 }
 
-func (a *actor) apply(ctx context.Context, u, observed *unstructured.Unstructured) error {
-	observed = observed.DeepCopy()
-	if err := a.owned(ctx, observed); err != nil { // the operator was killed after the create
+func (a *actor) apply(ctx context.Context, u, live *unstructured.Unstructured) error {
+	live = live.DeepCopy()
+	if err := a.owned(ctx, live); err != nil { // the operator was killed after the create
 		return err
 	}
-	if err := a.handOver(ctx, u, observed); err != nil {
+	if err := a.handOver(ctx, u, live); err != nil {
 		return err
 	}
-	u.SetUID(observed.GetUID())
-	u.SetResourceVersion(observed.GetResourceVersion())
+	u.SetUID(live.GetUID())
+	u.SetResourceVersion(live.GetResourceVersion())
 	applies.Inc()
 	err := a.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(a.Names.Owner()), client.ForceOwnership)
 	if !apierrors.IsInvalid(err) {
@@ -166,7 +167,7 @@ func (a *actor) apply(ctx context.Context, u, observed *unstructured.Unstructure
 	}
 	// A list may have an item of somebody else that does not go with ours: the same name of a port
 	// with another number. An apply leaves it, so the list is replaced.
-	whole := &unstructured.Unstructured{Object: drift.Overlay(observed.Object, u.Object)}
+	whole := &unstructured.Unstructured{Object: drift.Overlay(live.Object, u.Object)}
 	if a.client.Update(ctx, whole, client.FieldOwner(a.Names.Owner())) != nil {
 		return err // the first one names the field of ours
 	}
@@ -178,22 +179,22 @@ func (a *actor) apply(ctx context.Context, u, observed *unstructured.Unstructure
 // it does not want to set it any more. Otherwise the apply would remove it, which makes it 1, until
 // the autoscaler looks: kubernetes.io/docs/reference/using-api/server-side-apply, "Transferring
 // ownership".
-func (a *actor) handOver(ctx context.Context, u, observed *unstructured.Unstructured) error {
+func (a *actor) handOver(ctx context.Context, u, live *unstructured.Unstructured) error {
 	replicas := []string{"spec", "replicas"}
-	if _, set, _ := unstructured.NestedFieldNoCopy(u.Object, replicas...); set || !owns(observed, a.Names.Owner(), "f:spec", "f:replicas") {
+	if _, set, _ := unstructured.NestedFieldNoCopy(u.Object, replicas...); set || !owns(live, a.Names.Owner(), "f:spec", "f:replicas") {
 		return nil
 	}
-	is, _, _ := unstructured.NestedInt64(observed.Object, replicas...)
+	is, _, _ := unstructured.NestedInt64(live.Object, replicas...)
 	only := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"replicas": is}}}
-	only.SetGroupVersionKind(observed.GroupVersionKind())
-	only.SetNamespace(observed.GetNamespace())
-	only.SetName(observed.GetName())
-	only.SetUID(observed.GetUID())
-	only.SetResourceVersion(observed.GetResourceVersion())
+	only.SetGroupVersionKind(live.GroupVersionKind())
+	only.SetNamespace(live.GetNamespace())
+	only.SetName(live.GetName())
+	only.SetUID(live.GetUID())
+	only.SetResourceVersion(live.GetResourceVersion())
 	if err := a.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(only), client.FieldOwner(a.Names.Marks())); err != nil {
 		return err
 	}
-	observed.SetResourceVersion(only.GetResourceVersion())
+	live.SetResourceVersion(only.GetResourceVersion())
 	return nil
 }
 
@@ -216,7 +217,7 @@ func owns(u *unstructured.Unstructured, manager string, path ...string) bool {
 
 // stream creates, changes or deletes the stream, if it is as it was observed. NATS has no versions:
 // the look and the change are two requests.
-func (a *actor) stream(ctx context.Context, w *decide.World, todo decide.Action) error {
+func (a *actor) stream(ctx context.Context, w *observed.World, todo decide.Action) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	conn, err := a.nats.ensure(a.Account(w, "manager"))
@@ -273,7 +274,7 @@ func (a *actor) stream(ctx context.Context, w *decide.World, todo decide.Action)
 }
 
 // credentials creates a Secret, or completes the one that was observed. What can be used stays.
-func (a *actor) credentials(ctx context.Context, w *decide.World, name string) error {
+func (a *actor) credentials(ctx context.Context, w *observed.World, name string) error {
 	content := map[string][]byte{}
 	switch name {
 	case a.Names.NATSUsers():
@@ -309,7 +310,7 @@ func (a *actor) credentials(ctx context.Context, w *decide.World, name string) e
 	is := w.Object("Secret", name)
 	if is == nil {
 		plane := backend.PlaneNATS
-		if decide.Lasting(a.Names, decide.Key{Kind: "Secret", Name: name}) {
+		if observed.Lasting(a.Names, observed.Key{Kind: "Secret", Name: name}) {
 			plane = backend.PlaneShared
 		}
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
@@ -326,7 +327,7 @@ func (a *actor) credentials(ctx context.Context, w *decide.World, name string) e
 }
 
 // abandon removes the finalizer of a controller that is gone, if the Subscription still has it.
-func (a *actor) abandon(ctx context.Context, s decide.Subscription) error {
+func (a *actor) abandon(ctx context.Context, s observed.Subscription) error {
 	var is stored.Subscription
 	if err := a.reader.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Name}, &is); err != nil {
 		return client.IgnoreNotFound(err)

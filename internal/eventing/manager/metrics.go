@@ -8,6 +8,7 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -51,7 +52,7 @@ type natsMetrics struct {
 var ofNATS natsMetrics
 
 // note takes what was seen of NATS.
-func (m *natsMetrics) note(is decide.NATS) {
+func (m *natsMetrics) note(is observed.NATS) {
 	now := map[*prometheus.Desc]float64{connectedMetric: one(is.Connected)}
 	if is.Stream != nil {
 		now[pendingMetric] = float64(is.Stream.State.Msgs)

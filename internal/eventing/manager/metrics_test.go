@@ -12,6 +12,7 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -59,25 +60,25 @@ func TestNATSMetrics(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		reason string
-		is     *decide.NATS
+		is     *observed.NATS
 		want   map[string]float64
 	}{
-		{"a stream with events", &decide.NATS{Connected: true, Stream: info(50<<20, 7), Volume: stream.Volume{Percent: 30}}, map[string]float64{
+		{"a stream with events", &observed.NATS{Connected: true, Stream: info(50<<20, 7), Volume: stream.Volume{Percent: 30}}, map[string]float64{
 			"nats_connected": 1, "pending_messages": 7, "stream_bytes": 50 << 20, "stream_limit_bytes": 100 << 20, "storage_full": 0, "stream_full_types": 0, "volume_used_ratio": 0.3,
 		}},
-		{"a volume that refuses events, and one type that is full", &decide.NATS{
+		{"a volume that refuses events, and one type that is full", &observed.NATS{
 			Connected: true, Stream: info(50<<20, 7), Volume: stream.Volume{Percent: 88, Refuses: true}, Full: map[string]time.Time{"kyma.commerce.order.created": {}},
 		}, map[string]float64{
 			"nats_connected": 1, "pending_messages": 7, "stream_bytes": 50 << 20, "stream_limit_bytes": 100 << 20, "storage_full": 1, "stream_full_types": 1, "volume_used_ratio": 0.88,
 		}},
-		{"dead letters", &decide.NATS{Connected: true, Stream: info(0, 0), DeadLetters: info(1<<20, 3)}, map[string]float64{
+		{"dead letters", &observed.NATS{Connected: true, Stream: info(0, 0), DeadLetters: info(1<<20, 3)}, map[string]float64{
 			"nats_connected": 1, "pending_messages": 0, "stream_bytes": 0, "stream_limit_bytes": 100 << 20, "storage_full": 0, "stream_full_types": 0,
 			"dead_letters_bytes": 1 << 20, "dead_letters_limit_bytes": 100 << 20,
 		}},
-		{"storage in memory", &decide.NATS{Connected: true, Stream: info(0, 0)}, map[string]float64{
+		{"storage in memory", &observed.NATS{Connected: true, Stream: info(0, 0)}, map[string]float64{
 			"nats_connected": 1, "pending_messages": 0, "stream_bytes": 0, "stream_limit_bytes": 100 << 20, "storage_full": 0, "stream_full_types": 0,
 		}},
-		{"NATS does not answer", &decide.NATS{Problem: "it does not answer"}, map[string]float64{"nats_connected": 0}},
+		{"NATS does not answer", &observed.NATS{Problem: "it does not answer"}, map[string]float64{"nats_connected": 0}},
 		{"NATS is not installed", nil, map[string]float64{}},
 	} {
 		ofNATS.forget()

@@ -19,6 +19,7 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 )
@@ -135,7 +136,7 @@ func (c *connection) keep(err error) {
 
 // observe asks the servers. What they do not answer is said in the problem, and is no error: an
 // operator has to act without NATS, too.
-func (c *connection) observe(ctx context.Context, w *decide.World, d *decide.Rules) {
+func (c *connection) observe(ctx context.Context, w *observed.World, d *decide.Rules) {
 	account := d.Account(w, "manager")
 	if len(account.Seed) == 0 || len(account.CA) == 0 {
 		w.NATS.Problem = "Its credentials are being created."
@@ -156,7 +157,7 @@ func (c *connection) observe(ctx context.Context, w *decide.World, d *decide.Rul
 		return
 	}
 	if err := c.read(ctx, w, conn, d); err != nil {
-		w.NATS = decide.NATS{Problem: fmt.Sprintf("NATS does not answer: %v", err)}
+		w.NATS = observed.NATS{Problem: fmt.Sprintf("NATS does not answer: %v", err)}
 		return
 	}
 	w.NATS.Connected = true
@@ -263,7 +264,7 @@ func several(info *jetstream.StreamInfo) bool {
 }
 
 // readRoom reads how much room there is, and if there is little, what holds it.
-func (c *connection) readRoom(ctx context.Context, w *decide.World, s jetstream.Stream) (little bool, err error) {
+func (c *connection) readRoom(ctx context.Context, w *observed.World, s jetstream.Stream) (little bool, err error) {
 	info := w.NATS.Stream
 	full, err := stream.Full(ctx, s)
 	if err != nil {
@@ -305,7 +306,7 @@ func (c *connection) readRoom(ctx context.Context, w *decide.World, s jetstream.
 }
 
 // since notes for how long no server has answered, and for how long one has been behind the others.
-func (c *connection) since(w *decide.World) {
+func (c *connection) since(w *observed.World) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w.NATS.Away = ongoing(&c.away, !w.NATS.Connected, w.Now)
@@ -325,7 +326,7 @@ func ongoing(since *time.Time, is bool, now time.Time) time.Duration {
 	return 0
 }
 
-func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn, d *decide.Rules) error {
+func (c *connection) read(ctx context.Context, w *observed.World, conn *nats.Conn, d *decide.Rules) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	js, err := jetstream.New(conn)

@@ -12,6 +12,7 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/test/natsserver"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
@@ -96,7 +97,7 @@ func TestSince(t *testing.T) {
 		{after: 12 * time.Second},
 		{after: 14 * time.Second, away: 2 * time.Second},
 	} {
-		w := &decide.World{Now: began.Add(look.after), NATS: decide.NATS{Connected: look.connected, Behind: look.behind}}
+		w := &observed.World{Now: began.Add(look.after), NATS: observed.NATS{Connected: look.connected, Behind: look.behind}}
 		if c.since(w); w.NATS.Away != look.away || w.NATS.BehindFor != look.behindThen {
 			t.Errorf("look %d: away %s, behind %s", i+1, w.NATS.Away, w.NATS.BehindFor)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
@@ -40,8 +41,8 @@ type observer struct {
 
 // observe returns the world of the Eventing that is served. An error means that something could not
 // be read: then nothing is decided.
-func (ob *observer) observe(ctx context.Context, e *operatorv1alpha1.Eventing) (*decide.World, error) {
-	w := &decide.World{Now: time.Now(), NewEpoch: string(uuid.NewUUID()), Eventing: e, Ours: map[decide.Key]*unstructured.Unstructured{}, Kept: ob.kept}
+func (ob *observer) observe(ctx context.Context, e *operatorv1alpha1.Eventing) (*observed.World, error) {
+	w := &observed.World{Now: time.Now(), NewEpoch: string(uuid.NewUUID()), Eventing: e, Ours: map[observed.Key]*unstructured.Unstructured{}, Kept: ob.kept}
 	if err := ob.volumes(ctx, w); err != nil {
 		return nil, err
 	}
@@ -76,8 +77,8 @@ func (ob *observer) observe(ctx context.Context, e *operatorv1alpha1.Eventing) (
 }
 
 // ours reads what has our labels. mesh says that the kinds of the mesh are served.
-func (ob *observer) ours(ctx context.Context, w *decide.World, mesh bool) error {
-	all := slices.Clone(decide.Kinds)
+func (ob *observer) ours(ctx context.Context, w *observed.World, mesh bool) error {
+	all := slices.Clone(observed.Kinds)
 	for _, dep := range w.Dependencies {
 		if dep.Feature != "" && dep.Presence == dependency.Served {
 			all = append(all, dep.Kind)
@@ -100,7 +101,7 @@ func (ob *observer) ours(ctx context.Context, w *decide.World, mesh bool) error 
 				w.Triggers = append(w.Triggers, list.Items[i].GetName())
 				continue
 			}
-			w.Ours[decide.Key{Kind: kind.Kind, Name: list.Items[i].GetName()}] = &list.Items[i]
+			w.Ours[observed.Key{Kind: kind.Kind, Name: list.Items[i].GetName()}] = &list.Items[i]
 		}
 	}
 	var pods corev1.PodList
@@ -112,7 +113,7 @@ func (ob *observer) ours(ctx context.Context, w *decide.World, mesh bool) error 
 }
 
 // accounts reads the ServiceAccounts of the programs.
-func (ob *observer) accounts(ctx context.Context, w *decide.World) error {
+func (ob *observer) accounts(ctx context.Context, w *observed.World) error {
 	w.Accounts = map[string]*metav1.PartialObjectMetadata{}
 	for _, name := range []string{ob.Names.Controller(), ob.Names.Publisher()} {
 		is := metadataOf(corev1.SchemeGroupVersion.WithKind("ServiceAccount"))
@@ -127,7 +128,7 @@ func (ob *observer) accounts(ctx context.Context, w *decide.World) error {
 	return nil
 }
 
-func (ob *observer) volumes(ctx context.Context, w *decide.World) error {
+func (ob *observer) volumes(ctx context.Context, w *observed.World) error {
 	var claims corev1.PersistentVolumeClaimList
 	if err := ob.reader.List(ctx, &claims, client.InNamespace(ob.Namespace), client.MatchingLabelsSelector{Selector: planes()}); err != nil {
 		return fmt.Errorf("cannot list PersistentVolumeClaims: %w", err)
@@ -138,7 +139,7 @@ func (ob *observer) volumes(ctx context.Context, w *decide.World) error {
 }
 
 // foreign looks for objects of others with the names of those that are to be created.
-func (ob *observer) foreign(ctx context.Context, w *decide.World, mesh bool) error {
+func (ob *observer) foreign(ctx context.Context, w *observed.World, mesh bool) error {
 	spec := w.Eventing.Spec.Backend
 	if spec == nil || w.Eventing.DeletionTimestamp != nil {
 		return nil
@@ -169,10 +170,10 @@ func gvk(kind string) schema.GroupVersionKind {
 	if kind == dependency.Broker.Kind {
 		return dependency.Broker
 	}
-	return decide.Kinds[slices.IndexFunc(decide.Kinds, func(k schema.GroupVersionKind) bool { return k.Kind == kind })]
+	return observed.Kinds[slices.IndexFunc(observed.Kinds, func(k schema.GroupVersionKind) bool { return k.Kind == kind })]
 }
 
-func (ob *observer) stranger(ctx context.Context, w *decide.World, kind schema.GroupVersionKind, name string) error {
+func (ob *observer) stranger(ctx context.Context, w *observed.World, kind schema.GroupVersionKind, name string) error {
 	is := &metav1.PartialObjectMetadata{}
 	is.SetGroupVersionKind(kind)
 	err := ob.reader.Get(ctx, client.ObjectKey{Namespace: ob.Namespace, Name: name}, is)
@@ -190,7 +191,7 @@ func (ob *observer) stranger(ctx context.Context, w *decide.World, kind schema.G
 
 // dependencies asks for what the backend of the Eventing needs. Where all volumes are there, no
 // StorageClass is needed.
-func (ob *observer) dependencies(ctx context.Context, w *decide.World) (err error) {
+func (ob *observer) dependencies(ctx context.Context, w *observed.World) (err error) {
 	target, config := operatorv1alpha1.BackendType(""), operatorv1alpha1.BackendConfig{}
 	if w.Eventing.Spec.Backend != nil {
 		target, config = w.Eventing.Spec.Backend.Type.Canonical(), w.Eventing.Spec.Backend.Config
@@ -213,7 +214,7 @@ func (ob *observer) dependencies(ctx context.Context, w *decide.World) (err erro
 }
 
 // subscriptions lists all, in pages: a decision must not miss one that a cache has not seen yet.
-func (ob *observer) subscriptions(ctx context.Context, w *decide.World) error {
+func (ob *observer) subscriptions(ctx context.Context, w *observed.World) error {
 	_, err := k8sutil.Page(ctx, ob.all, metav1.ListOptions{}, k8sutil.Retrying(dependency.ReadBudget, nil),
 		func() { w.Subscriptions = nil },
 		func(u *unstructured.Unstructured) error {
@@ -240,8 +241,8 @@ func discoveryFailed(err error) bool {
 
 // subscription is what a decision needs of one. A part that cannot be decoded is left out: an older
 // version has accepted it, or another definition of the kind.
-func subscription(u *unstructured.Unstructured) decide.Subscription {
-	out := decide.Subscription{
+func subscription(u *unstructured.Unstructured) observed.Subscription {
+	out := observed.Subscription{
 		Namespace: u.GetNamespace(), Name: u.GetName(), Version: u.GetResourceVersion(), Generation: u.GetGeneration(), Deleting: u.GetDeletionTimestamp() != nil,
 		Finalizer: slices.Contains(u.GetFinalizers(), eventingv1alpha2.Finalizer), Valid: true, Skipped: u.GetLabels()[eventingv1alpha2.SkipSwitchLabel] == "true",
 		Epochs: map[operatorv1alpha1.BackendType]string{},

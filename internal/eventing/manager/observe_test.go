@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
@@ -48,11 +48,11 @@ func (u unserved) Get(_ context.Context, key client.ObjectKey, into client.Objec
 // defined. On a979837 one "not found" was believed: a backend was opened for which no Subscription
 // had a consumer, and the events were acknowledged and not stored.
 func TestSubscriptionsThatCannotBeListed(t *testing.T) {
-	something := map[decide.Key]*unstructured.Unstructured{{Kind: "ConfigMap", Name: "eventing-backends"}: {}}
+	something := map[observed.Key]*unstructured.Unstructured{{Kind: "ConfigMap", Name: "eventing-backends"}: {}}
 	for _, tc := range []struct {
 		reason   string
 		versions []string
-		ours     map[decide.Key]*unstructured.Unstructured
+		ours     map[observed.Key]*unstructured.Unstructured
 		fails    bool
 	}{
 		{"not defined", nil, something, false},
@@ -62,7 +62,7 @@ func TestSubscriptionsThatCannotBeListed(t *testing.T) {
 	} {
 		reader := unserved{versions: tc.versions}
 		ob := &observer{reader: reader, all: none{}, needs: &dependency.Observer{Reader: reader}}
-		w := &decide.World{Ours: tc.ours}
+		w := &observed.World{Ours: tc.ours}
 		if err := ob.subscriptions(t.Context(), w); (err != nil) != tc.fails || w.Subscriptions != nil {
 			t.Errorf("%s: %v, %v", tc.reason, w.Subscriptions, err)
 		}
@@ -97,7 +97,7 @@ func TestSubscription(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := subscription(u)
-		want := decide.Subscription{
+		want := observed.Subscription{
 			Namespace: "shop", Name: "orders", Version: s.ResourceVersion, Generation: s.Generation, Deleting: s.DeletionTimestamp != nil, Finalizer: len(s.Finalizers) > 0, Skipped: len(s.Labels) > 0,
 			Valid: got.Valid, Refused: len(s.Status.Conditions) == 2, Epochs: map[operatorv1alpha1.BackendType]string{},
 		}

@@ -18,6 +18,7 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 )
 
@@ -188,7 +189,7 @@ func (r *reconciler) serve(ctx context.Context, e *operatorv1alpha1.Eventing) (c
 }
 
 // act does the actions in order. done means that the Eventing is released.
-func (r *reconciler) act(ctx context.Context, w *decide.World, decision *decide.Decision) (done bool, err error) {
+func (r *reconciler) act(ctx context.Context, w *observed.World, decision *decide.Decision) (done bool, err error) {
 	for _, todo := range decision.Actions {
 		if err := r.actor.do(ctx, w, todo); err != nil {
 			return false, fmt.Errorf("cannot %s: %w", todo, err)
@@ -222,7 +223,7 @@ func hash(v any) uint64 {
 	return h.Sum64()
 }
 
-func (r *reconciler) status(w *decide.World, d *decide.Decision) operatorv1alpha1.EventingStatus {
+func (r *reconciler) status(w *observed.World, d *decide.Decision) operatorv1alpha1.EventingStatus {
 	status := *w.Eventing.Status.DeepCopy()
 	status.State, status.Conditions, status.ActiveBackend, status.Serving, status.NATS = d.State, d.Conditions, d.Active, d.Serving, d.NATS
 	status.ObservedGeneration, status.Version, status.PublisherService = w.Eventing.Generation, r.Version, d.PublisherService

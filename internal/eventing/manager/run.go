@@ -58,6 +58,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/identity"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
@@ -386,7 +387,7 @@ type watches struct {
 }
 
 // follow watches the kinds that are served, and ends the watch of those that are not any more.
-func (w *watches) follow(ctx context.Context, world *decide.World) error {
+func (w *watches) follow(ctx context.Context, world *observed.World) error {
 	dependencies := world.Dependencies
 	if world.Has(dependency.Broker.Kind) || len(world.Triggers) > 0 { // also when the mesh is left
 		dependencies = append(slices.Clone(dependencies), dependency.Dependency{Kind: dependency.Broker}, dependency.Dependency{Kind: dependency.Trigger})
