@@ -229,6 +229,7 @@ func (s *scene) controller() {
 	case s.w.Object("Broker", "eventing") == nil:
 		s.w.Triggers = nil
 	}
+	state.SetResourceVersion("1000")
 	follows := backend.ControllerState{Epoch: b.Epoch, ObservedServing: b.Serving, Leader: "pod", Ready: s.allReady, MeshRefuses: s.refuses, At: s.w.Now}
 	if err := unstructured.SetNestedStringMap(state.Object, follows.Data(), "data"); err != nil {
 		s.t.Fatal(err)
