@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -60,7 +61,7 @@ func (n nats) leave(t *turn) {
 	}
 	if info != nil && w.NATS.Connected && !stream.Open(info.Config) && info.State.Msgs > 0 && !w.NATS.Dangling {
 		if at, ok := stream.ClosedAt(info.Config); ok && w.Now.Sub(at) <= drainLimit {
-			t.step(operatorv1alpha1.ReasonDraining, "%s", stream.Holds(info, w.NATS.Consumers))
+			t.step(operatorv1alpha1.ReasonDraining, "%s", holds(w))
 			t.o.look(askAgain)
 			return
 		}
@@ -123,6 +124,20 @@ func unclear(w *observed.World, o *Decision, hinders blocked) bool {
 	return true
 }
 
+// holds says what the stream holds, and for whom.
+func holds(w *observed.World) string {
+	return strings.TrimSpace(stream.Holds(w.NATS.Stream, w.NATS.Consumers) + " " + absent(w))
+}
+
+// absent says for which Subscriptions events wait that do not exist; "" if there is none.
+func absent(w *observed.World) string {
+	missing := w.Missing()
+	if len(missing) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("These do not exist: %s. A backup may restore them, so what waits for them is kept for an hour after the controller has found that.", observed.Names(missing))
+}
+
 // emptied closes the stream, waits until it stays empty, and marks NATS as drained. It is false if
 // something keeps it from that: then hinders was told a reason and a message.
 func (d *Rules) emptied(w *observed.World, o *Decision, hinders blocked) bool {
@@ -139,7 +154,7 @@ func (d *Rules) emptied(w *observed.World, o *Decision, hinders blocked) bool {
 				info.State.Msgs, info.State.FirstSeq, info.State.LastSeq)
 			return false
 		}
-		hinders(operatorv1alpha1.ReasonStreamNotEmpty, "%s", stream.Holds(info, w.NATS.Consumers))
+		hinders(operatorv1alpha1.ReasonStreamNotEmpty, "%s", holds(w))
 		return false
 	case info != nil && !w.NATS.Quiet && len(w.NATS.Behind) > 0 && w.NATS.BehindFor >= silence:
 		// What one server says is not known to be all: a leader that was cut off answers with an

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
 // Subscription is what decisions need of one.
@@ -40,6 +41,22 @@ func Names(subscriptions []Subscription) string {
 		return strings.Join(all[:most], ", ") + " and others"
 	}
 	return strings.Join(all, ", ")
+}
+
+// Missing are the Subscriptions for which events wait in NATS, and which do not exist.
+func (w *World) Missing() (missing []Subscription) {
+	there := map[string]bool{}
+	for _, s := range w.Subscriptions {
+		there[s.String()] = true
+	}
+	for _, c := range w.NATS.Consumers {
+		namespace, name, ours := stream.Subscription(c.Config)
+		s := Subscription{Namespace: namespace, Name: name}
+		if ours && !there[s.String()] && c.NumPending+uint64(max(c.NumAckPending, 0)) > 0 {
+			missing = append(missing, s)
+		}
+	}
+	return missing
 }
 
 // Refused are the Subscriptions whose sinks do not take events now.

@@ -1,6 +1,12 @@
 package observed
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+)
 
 // TestNames: a message for people names a few Subscriptions, in an order that stays.
 func TestNames(t *testing.T) {
@@ -33,5 +39,21 @@ func TestRefused(t *testing.T) {
 	}}
 	if got := Names(w.Refused()); got != "shop/refuses" || len(w.Subscriptions) != 4 || w.Subscriptions[1].Name != "refuses" {
 		t.Errorf("%s of %v", got, w.Subscriptions)
+	}
+}
+
+// TestMissing: a consumer for which nothing waits, and one of another program, is nobody's trouble.
+func TestMissing(t *testing.T) {
+	t.Parallel()
+	consumer := func(name string, pending uint64, unanswered int) *jetstream.ConsumerInfo {
+		return &jetstream.ConsumerInfo{Config: stream.Consumer("shop", name, nil, false), NumPending: pending, NumAckPending: unanswered}
+	}
+	foreign := &jetstream.ConsumerInfo{Config: jetstream.ConsumerConfig{Durable: "foreign"}, NumPending: 1}
+	w := &World{
+		Subscriptions: []Subscription{{Namespace: "shop", Name: "there"}},
+		NATS:          NATS{Consumers: []*jetstream.ConsumerInfo{consumer("there", 1, 0), consumer("waits", 1, 0), consumer("sent", 0, 1), consumer("done", 0, 0), foreign}},
+	}
+	if got := Names(w.Missing()); got != "shop/sent, shop/waits" {
+		t.Errorf("missing are %q", got)
 	}
 }
