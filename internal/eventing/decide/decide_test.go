@@ -659,8 +659,11 @@ func TestWhoHoldsTheSpace(t *testing.T) {
 	s.w.NATS.Consumers = []*jetstream.ConsumerInfo{
 		consumer("many", 10_000, small), consumer("few", 100, large), consumer("any", 10, backend.Filter("", "other.v1")), consumer("both", 50, small, other), consumer("none", 0, large),
 	}
+	for _, name := range []string{"many", "few", "any", "none"} {
+		s.w.Subscriptions = append(s.w.Subscriptions, observed.Subscription{Namespace: "shop", Name: name})
+	}
 	c := meta.FindStatusCondition(s.d.Decide(s.w).Conditions, operatorv1alpha1.ConditionBackendAvailable)
-	const want = "Most of the space is taken by events that wait for shop/few (100 events, about 100 MiB), shop/many (10000 events, about 10 MiB), shop/both (50 events, about 49 KiB). "
+	const want = "Most of the space is taken by events that wait for shop/few (100 events, about 100 MiB), shop/many (10000 events, about 10 MiB), shop/both (50 events, about 49 KiB). These do not exist: shop/both. "
 	if !strings.Contains(c.Message, want) || !strings.HasSuffix(c.Message, "kubectl -n shop describe subscriptions.eventing.kyma-project.io few") {
 		t.Errorf("the message is %q", c.Message)
 	}

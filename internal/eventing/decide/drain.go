@@ -126,12 +126,13 @@ func unclear(w *observed.World, o *Decision, hinders blocked) bool {
 
 // holds says what the stream holds, and for whom.
 func holds(w *observed.World) string {
-	return strings.TrimSpace(stream.Holds(w.NATS.Stream, w.NATS.Consumers) + " " + absent(w))
+	return strings.TrimSpace(stream.Holds(w.NATS.Stream, w.NATS.Consumers) + " " + absent(w, ""))
 }
 
-// absent says for which Subscriptions events wait that do not exist; "" if there is none.
-func absent(w *observed.World) string {
-	missing := w.Missing()
+// absent says for which Subscriptions events wait that do not exist, of one subject if that is not
+// empty; "" if there is none.
+func absent(w *observed.World, subject string) string {
+	missing := w.Missing(subject)
 	if len(missing) == 0 {
 		return ""
 	}

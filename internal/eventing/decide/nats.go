@@ -225,7 +225,7 @@ func room(d *Rules, w *observed.World, o *Decision) (reason, message string) {
 		next = fmt.Sprintf(`A larger limit: kubectl -n %s patch eventings.operator.kyma-project.io %s --type=merge -p '{"spec":{"backend":{"config":{"natsMaxMsgsPerTopic":%d}}}}'`,
 			w.Eventing.Namespace, w.Eventing.Name, 2*info.Config.MaxMsgsPerSubject)
 	}
-	return reason, strings.TrimSpace(strings.Join(slices.DeleteFunc([]string{message, stream.NameHolders(holders), absent(w), next}, func(s string) bool { return s == "" }), " "))
+	return reason, strings.TrimSpace(strings.Join(slices.DeleteFunc([]string{message, stream.NameHolders(holders), absent(w, subject), next}, func(s string) bool { return s == "" }), " "))
 }
 
 // natsStatus is what the status of the Eventing says of NATS.

@@ -43,8 +43,9 @@ func Names(subscriptions []Subscription) string {
 	return strings.Join(all, ", ")
 }
 
-// Missing are the Subscriptions for which events wait in NATS, and which do not exist.
-func (w *World) Missing() (missing []Subscription) {
+// Missing are the Subscriptions for which events wait in NATS, of one subject if that is not empty,
+// and which do not exist.
+func (w *World) Missing(subject string) (missing []Subscription) {
 	there := map[string]bool{}
 	for _, s := range w.Subscriptions {
 		there[s.String()] = true
@@ -52,7 +53,7 @@ func (w *World) Missing() (missing []Subscription) {
 	for _, c := range w.NATS.Consumers {
 		namespace, name, ours := stream.Subscription(c.Config)
 		s := Subscription{Namespace: namespace, Name: name}
-		if ours && !there[s.String()] && c.NumPending+uint64(max(c.NumAckPending, 0)) > 0 {
+		if ours && !there[s.String()] && (subject == "" || stream.Consumes(c.Config, subject)) && c.NumPending+uint64(max(c.NumAckPending, 0)) > 0 {
 			missing = append(missing, s)
 		}
 	}

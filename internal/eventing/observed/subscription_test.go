@@ -46,14 +46,16 @@ func TestRefused(t *testing.T) {
 func TestMissing(t *testing.T) {
 	t.Parallel()
 	consumer := func(name string, pending uint64, unanswered int) *jetstream.ConsumerInfo {
-		return &jetstream.ConsumerInfo{Config: stream.Consumer("shop", name, nil, false), NumPending: pending, NumAckPending: unanswered}
+		return &jetstream.ConsumerInfo{Config: stream.Consumer("shop", name, []string{"of." + name}, false), NumPending: pending, NumAckPending: unanswered}
 	}
 	foreign := &jetstream.ConsumerInfo{Config: jetstream.ConsumerConfig{Durable: "foreign"}, NumPending: 1}
 	w := &World{
 		Subscriptions: []Subscription{{Namespace: "shop", Name: "there"}},
 		NATS:          NATS{Consumers: []*jetstream.ConsumerInfo{consumer("there", 1, 0), consumer("waits", 1, 0), consumer("sent", 0, 1), consumer("done", 0, 0), foreign}},
 	}
-	if got := Names(w.Missing()); got != "shop/sent, shop/waits" {
-		t.Errorf("missing are %q", got)
+	for subject, want := range map[string]string{"": "shop/sent, shop/waits", "of.waits": "shop/waits", "of.there": ""} {
+		if got := Names(w.Missing(subject)); got != want {
+			t.Errorf("of subject %q, missing are %q, want %q", subject, got, want)
+		}
 	}
 }
