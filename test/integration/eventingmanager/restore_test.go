@@ -3,10 +3,7 @@ package eventingmanager_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,105 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/discovery"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/velero"
 )
 
 var volumes = schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumes"}
-
-// restoredFirst is the order in which Velero restores; the rest comes in the order of the alphabet
-// (https://velero.io/docs/main/restore-reference/#restore-order).
-var restoredFirst = []string{"persistentvolumeclaims", "secrets", "configmaps", "serviceaccounts", "limitranges", "pods", "replicasets"}
-
-// backup is all of a namespace, as Velero keeps it.
-func (s *site) backup() map[schema.GroupVersionResource][]unstructured.Unstructured {
-	s.t.Helper()
-	found, err := discovery.ServerPreferredNamespacedResources(s.core.Discovery())
-	s.check(err)
-	all := map[schema.GroupVersionResource][]unstructured.Unstructured{}
-	for _, group := range found {
-		version, err := schema.ParseGroupVersion(group.GroupVersion)
-		s.check(err)
-		for _, kind := range group.APIResources {
-			// Velero leaves out Events.
-			if !slices.Contains(kind.Verbs, "list") || !slices.Contains(kind.Verbs, "create") || kind.Name == "events" {
-				continue
-			}
-			list, err := s.client.Resource(version.WithResource(kind.Name)).Namespace(s.namespace).List(s.t.Context(), metav1.ListOptions{})
-			if apierrors.IsNotFound(err) {
-				continue // a kind of a test before, which is gone
-			}
-			s.check(err)
-			all[version.WithResource(kind.Name)] = list.Items
-		}
-	}
-	return all
-}
-
-// restore creates the objects as Velero does: without UID, owners and status, with the finalizers
-// and the managed fields of the backup, and with two labels of its own
-// (https://github.com/velero-io/velero/issues/4707, https://github.com/velero-io/velero/pull/5808).
-// A Pod is not bound to a node. volumes are those of claims; one without gets a
-// new volume.
-func (s *site) restore(all map[schema.GroupVersionResource][]unstructured.Unstructured, volumes map[string]snapshot) {
-	s.t.Helper()
-	rank := func(gvr schema.GroupVersionResource) string {
-		if i := slices.Index(restoredFirst, gvr.Resource); i >= 0 {
-			return fmt.Sprint(i)
-		}
-		return gvr.Resource
-	}
-	kinds := slices.SortedFunc(maps.Keys(all), func(a, b schema.GroupVersionResource) int { return strings.Compare(rank(a), rank(b)) })
-	for _, gvr := range kinds {
-		for _, saved := range all[gvr] {
-			u := saved.DeepCopy()
-			delete(u.Object, "status")
-			u.Object["metadata"] = map[string]any{}
-			u.SetName(saved.GetName())
-			u.SetNamespace(saved.GetNamespace())
-			u.SetAnnotations(saved.GetAnnotations())
-			u.SetFinalizers(saved.GetFinalizers())
-			labels := map[string]string{"velero.io/backup-name": "nightly", "velero.io/restore-name": "nightly-1"}
-			maps.Copy(labels, saved.GetLabels())
-			u.SetLabels(labels)
-			switch gvr.Resource {
-			case "pods":
-				unstructured.RemoveNestedField(u.Object, "spec", "nodeName")
-			case "persistentvolumeclaims":
-				annotations := u.GetAnnotations()
-				maps.DeleteFunc(annotations, func(key, _ string) bool {
-					return strings.HasPrefix(key, "pv.kubernetes.io/") || strings.HasPrefix(key, "volume.kubernetes.io/")
-				})
-				u.SetAnnotations(annotations)
-				unstructured.RemoveNestedField(u.Object, "spec", "volumeName")
-				if name := volumes[u.GetName()].volume; name != "" {
-					s.check(unstructured.SetNestedField(u.Object, name, "spec", "volumeName"))
-				}
-			case "services":
-				for _, field := range []string{"clusterIP", "clusterIPs"} {
-					if ip, _, _ := unstructured.NestedString(u.Object, "spec", "clusterIP"); ip != "None" {
-						unstructured.RemoveNestedField(u.Object, "spec", field)
-					}
-				}
-			}
-			to := s.client.Resource(gvr).Namespace(s.namespace)
-			created, err := to.Create(s.t.Context(), u, metav1.CreateOptions{FieldManager: "velero-server"})
-			if apierrors.IsAlreadyExists(err) {
-				continue // Velero skips it
-			}
-			if err != nil {
-				s.t.Logf("velero: error restoring %s %s: %v", gvr.Resource, u.GetName(), err) // and goes on
-				continue
-			}
-			created.SetManagedFields(saved.GetManagedFields())
-			if _, err := to.Update(s.t.Context(), created, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-				s.t.Logf("velero: cannot restore the managed fields of %s %s: %v", gvr.Resource, u.GetName(), err)
-			}
-		}
-	}
-}
 
 // lost deletes the namespace, whatever is in it, and creates it again.
 func (s *site) lost() {
@@ -216,7 +121,8 @@ func TestRestoredFromABackup(t *testing.T) {
 		{"with its volumes", true},
 		{"without", false},
 	} {
-		saved := s.backup()
+		saved, err := velero.Of(t.Context(), s.core.Discovery(), s.client, s.namespace)
+		s.check(err)
 		kept := map[string]snapshot{}
 		if tc.volumes {
 			kept = s.snapshots()
@@ -225,7 +131,11 @@ func TestRestoredFromABackup(t *testing.T) {
 		s.operator.Wait()
 		s.lost()
 		s.refill(kept)
-		s.restore(saved, kept)
+		saved.Restore(t.Context(), s.client, func(gvr schema.GroupVersionResource, u *unstructured.Unstructured) {
+			if taken, ok := kept[u.GetName()]; ok && gvr == claims {
+				s.check(unstructured.SetNestedField(u.Object, taken.volume, "spec", "volumeName"))
+			}
+		}, t.Logf)
 		s.bound(kept)
 		s.start()
 		s.await(3*time.Minute, operatorv1alpha1.StateReady, operatorv1alpha1.ConditionBackendAvailable, operatorv1alpha1.ReasonNATSAvailable)

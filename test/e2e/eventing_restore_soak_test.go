@@ -1,0 +1,104 @@
+//go:build e2e && soak
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/velero"
+)
+
+// TestSoakRestored: the namespace of eventing is lost, and restored as Velero does it in another
+// cluster, whose resource versions are far behind. Its volumes are empty. Once, the mesh carries the
+// events, and once NATS. Before and after, an event is sent each 10 ms.
+func TestSoakRestored(t *testing.T) {
+	s := startSwitching(t, full)
+	s.moreVolumes(t, 4)
+	root, scripts := scriptsOf(t, "docs/eventing/README.md")
+	restart := ""
+	for _, script := range scripts {
+		if strings.Contains(script, " rollout restart ") {
+			restart = script
+		}
+	}
+	if restart == "" {
+		t.Fatal("the page does not say how eventing is started again")
+	}
+	for _, on := range []operatorv1alpha1.BackendType{operatorv1alpha1.EventMesh, operatorv1alpha1.NATS} {
+		s.to(t, string(on))
+		s.accepted(t, 500)
+		s.stop()
+		delivered, cancel := context.WithTimeout(t.Context(), time.Minute)
+		if err := s.prober.Await(delivered); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		saved, err := velero.Of(t.Context(), s.client.Discovery(), s.dynamic, eventingNamespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.lost(t)
+		began := time.Now()
+		saved.Restore(t.Context(), s.dynamic, func(gvr schema.GroupVersionResource, u *unstructured.Unstructured) {
+			if asks, ok, _ := unstructured.NestedString(u.Object, "data", "_asks"); ok && gvr.Resource == "configmaps" {
+				_, of, _ := strings.Cut(asks, " ")
+				u.Object["data"].(map[string]any)["_asks"] = "999999999999 " + of
+			}
+		}, t.Logf)
+		s.ready(t, 5*time.Minute)
+		s.do(t, "", "-n", "shop", "wait", "--for=jsonpath={.status.ready}=true", "--timeout=5m", "subscriptions.eventing.kyma-project.io", "--all")
+		t.Logf("%s: Ready %.0f s after the restore", on, time.Since(began).Seconds())
+		s.prober.Step("restored on " + string(on))
+		s.send(t)
+		s.accepted(t, 1000)
+		s.shell(t, root, restart)
+		s.ready(t, 5*time.Minute)
+		s.accepted(t, 1000)
+	}
+	s.nothingLost(t)
+}
+
+// lost deletes the namespace of eventing with all that is in it, and creates it again.
+func (s *switching) lost(t *testing.T) {
+	t.Helper()
+	namespaces := s.client.CoreV1().Namespaces()
+	was, err := namespaces.Get(t.Context(), eventingNamespace, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := namespaces.Delete(t.Context(), eventingNamespace, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(5 * time.Second)
+	poll.Until(t, 3*time.Minute, "the namespace is gone", func(ctx context.Context) error {
+		is, err := namespaces.Get(ctx, eventingNamespace, metav1.GetOptions{})
+		if err != nil {
+			return poll.Gone(err)
+		}
+		left, err := velero.Of(ctx, s.client.Discovery(), s.dynamic, eventingNamespace)
+		if err != nil {
+			return err
+		}
+		left.Each(func(gvr schema.GroupVersionResource, u *unstructured.Unstructured) { // nobody is left who removes them
+			if len(u.GetFinalizers()) > 0 && gvr.Resource != "pods" && gvr.Resource != "persistentvolumeclaims" {
+				_, _ = s.dynamic.Resource(gvr).Namespace(eventingNamespace).Patch(ctx, u.GetName(), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			}
+		})
+		return fmt.Errorf("%+v", is.Status)
+	})
+	if _, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: eventingNamespace, Labels: was.Labels}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,133 @@
+// Package velero backs up a namespace and restores it as Velero does, without its server.
+//
+// Each fact has a source. What is left out, and in which order the rest comes:
+// https://velero.io/docs/main/restore-reference/. Objects come without UID, owners and status
+// (https://github.com/velero-io/velero/issues/4707), with their finalizers and managed fields since
+// 1.11 (https://github.com/velero-io/velero/pull/5808), and with two labels of Velero's. An object
+// that is there is left as it is. A failure is logged, and the next object comes. What volumes hold
+// is not part of it.
+package velero
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+)
+
+// Backup is a namespace as it was.
+type Backup struct {
+	namespace string
+	objects   map[schema.GroupVersionResource][]unstructured.Unstructured
+}
+
+// first are the kinds that come first, in this order. The others come in that of the alphabet.
+var first = []string{"persistentvolumeclaims", "secrets", "configmaps", "serviceaccounts", "limitranges", "pods", "replicasets"}
+
+// Of backs up all of a namespace but Events.
+func Of(ctx context.Context, kinds discovery.DiscoveryInterface, client dynamic.Interface, namespace string) (*Backup, error) {
+	found, err := discovery.ServerPreferredNamespacedResources(kinds)
+	if err != nil {
+		return nil, fmt.Errorf("cannot discover what can be backed up: %w", err)
+	}
+	b := &Backup{namespace, map[schema.GroupVersionResource][]unstructured.Unstructured{}}
+	for _, group := range found {
+		version, err := schema.ParseGroupVersion(group.GroupVersion)
+		if err != nil {
+			return nil, err
+		}
+		for _, kind := range group.APIResources {
+			if !slices.Contains(kind.Verbs, "list") || !slices.Contains(kind.Verbs, "create") || kind.Name == "events" {
+				continue
+			}
+			gvr := version.WithResource(kind.Name)
+			list, err := client.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{})
+			switch {
+			case apierrors.IsNotFound(err): // the kind has just gone
+			case err != nil:
+				return nil, fmt.Errorf("cannot back up %s: %w", kind.Name, err)
+			default:
+				b.objects[gvr] = list.Items
+			}
+		}
+	}
+	return b, nil
+}
+
+// Each hands over one object after the other.
+func (b *Backup) Each(of func(gvr schema.GroupVersionResource, u *unstructured.Unstructured)) {
+	for gvr, all := range b.objects {
+		for i := range all {
+			of(gvr, &all[i])
+		}
+	}
+}
+
+// Change changes an object before it is restored.
+type Change func(gvr schema.GroupVersionResource, u *unstructured.Unstructured)
+
+// Restore creates what is not there. change may be nil; say gets what Velero logs.
+func (b *Backup) Restore(ctx context.Context, client dynamic.Interface, change Change, say func(format string, args ...any)) {
+	rank := func(gvr schema.GroupVersionResource) string {
+		if i := slices.Index(first, gvr.Resource); i >= 0 {
+			return fmt.Sprint(i)
+		}
+		return gvr.GroupResource().String()
+	}
+	for _, gvr := range slices.SortedFunc(maps.Keys(b.objects), func(x, y schema.GroupVersionResource) int { return strings.Compare(rank(x), rank(y)) }) {
+		to := client.Resource(gvr).Namespace(b.namespace)
+		for _, saved := range b.objects[gvr] {
+			u := restored(gvr, &saved)
+			if change != nil {
+				change(gvr, u)
+			}
+			created, err := to.Create(ctx, u, metav1.CreateOptions{FieldManager: "velero-server"})
+			if err == nil {
+				created.SetManagedFields(saved.GetManagedFields())
+				_, err = to.Update(ctx, created, metav1.UpdateOptions{})
+			}
+			// Controllers may be faster than the second write.
+			if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+				say("velero: error restoring %s %s: %v", gvr.Resource, u.GetName(), err)
+			}
+		}
+	}
+}
+
+// restored is what is created of an object.
+func restored(gvr schema.GroupVersionResource, saved *unstructured.Unstructured) *unstructured.Unstructured {
+	u := saved.DeepCopy()
+	delete(u.Object, "status")
+	u.Object["metadata"] = map[string]any{}
+	u.SetName(saved.GetName())
+	u.SetNamespace(saved.GetNamespace())
+	u.SetFinalizers(saved.GetFinalizers())
+	labels := map[string]string{"velero.io/backup-name": "nightly", "velero.io/restore-name": "nightly-1"}
+	maps.Copy(labels, saved.GetLabels())
+	u.SetLabels(labels)
+	annotations := maps.Clone(saved.GetAnnotations())
+	switch gvr.Resource {
+	case "pods":
+		unstructured.RemoveNestedField(u.Object, "spec", "nodeName")
+	case "persistentvolumeclaims": // they are bound again
+		maps.DeleteFunc(annotations, func(key, _ string) bool {
+			return strings.HasPrefix(key, "pv.kubernetes.io/") || strings.HasPrefix(key, "volume.kubernetes.io/")
+		})
+		unstructured.RemoveNestedField(u.Object, "spec", "volumeName")
+	case "services": // an address that Kubernetes has given may be taken
+		if ip, _, _ := unstructured.NestedString(u.Object, "spec", "clusterIP"); gvr.Group == "" && ip != "None" {
+			unstructured.RemoveNestedField(u.Object, "spec", "clusterIP")
+			unstructured.RemoveNestedField(u.Object, "spec", "clusterIPs")
+		}
+	}
+	u.SetAnnotations(annotations)
+	return u
+}
