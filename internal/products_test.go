@@ -100,6 +100,7 @@ var owners = map[string]string{
 	"test/e2e/eventing_operator_soak_test.go":  eventingProduct,
 	"test/e2e/eventing_pause_soak_test.go":     eventingProduct,
 	"test/e2e/eventing_people_test.go":         takeOverProduct, // it calls kubectl eventing
+	"test/e2e/eventing_restore_soak_test.go":   eventingProduct,
 	"test/e2e/eventing_safeguards_test.go":     eventingProduct,
 	"test/e2e/eventing_servers_test.go":        eventingProduct,
 	"test/e2e/eventing_switch_soak_test.go":    eventingProduct,

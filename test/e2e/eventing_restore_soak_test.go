@@ -21,8 +21,8 @@ import (
 )
 
 // TestSoakRestored: the namespace of eventing is lost, and restored as Velero does it in another
-// cluster, whose resource versions are far behind. Its volumes are empty. Once, the mesh carries the
-// events, and once NATS. Before and after, an event is sent each 10 ms.
+// cluster, whose resource versions are far behind. Its volumes are empty. Once, the mesh carries
+// the events, and once NATS. Before and after, an event is sent each 10 ms.
 func TestSoakRestored(t *testing.T) {
 	s := startSwitching(t, full)
 	s.moreVolumes(t, 4)
