@@ -32,8 +32,9 @@ type Backup struct {
 // first are the kinds that come first, in this order. The others come in that of the alphabet.
 var first = []string{"persistentvolumeclaims", "secrets", "configmaps", "serviceaccounts", "limitranges", "pods", "replicasets"}
 
-// Of backs up all of a namespace but Events.
-func Of(ctx context.Context, kinds discovery.DiscoveryInterface, client dynamic.Interface, namespace string) (*Backup, error) {
+// Of backs up all of a namespace but Events, and but what is to be left out: <plural>.<group>, as for
+// --exclude-resources.
+func Of(ctx context.Context, kinds discovery.DiscoveryInterface, client dynamic.Interface, namespace string, exclude ...string) (*Backup, error) {
 	found, err := discovery.ServerPreferredNamespacedResources(kinds)
 	if err != nil {
 		return nil, fmt.Errorf("cannot discover what can be backed up: %w", err)
@@ -45,10 +46,10 @@ func Of(ctx context.Context, kinds discovery.DiscoveryInterface, client dynamic.
 			return nil, err
 		}
 		for _, kind := range group.APIResources {
-			if !slices.Contains(kind.Verbs, "list") || !slices.Contains(kind.Verbs, "create") || kind.Name == "events" {
+			gvr := version.WithResource(kind.Name)
+			if !slices.Contains(kind.Verbs, "list") || !slices.Contains(kind.Verbs, "create") || kind.Name == "events" || slices.Contains(exclude, gvr.GroupResource().String()) {
 				continue
 			}
-			gvr := version.WithResource(kind.Name)
 			list, err := client.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{})
 			switch {
 			case apierrors.IsNotFound(err): // the kind has just gone
