@@ -32,8 +32,8 @@ type Backup struct {
 // first are the kinds that come first, in this order. The others come in that of the alphabet.
 var first = []string{"persistentvolumeclaims", "secrets", "configmaps", "serviceaccounts", "limitranges", "pods", "replicasets"}
 
-// Of backs up all of a namespace but Events, and but what is to be left out: <plural>.<group>, as for
-// --exclude-resources.
+// Of backs up all of a namespace but Events, and but what is to be left out: <plural>.<group>, as
+// for --exclude-resources.
 func Of(ctx context.Context, kinds discovery.DiscoveryInterface, client dynamic.Interface, namespace string, exclude ...string) (*Backup, error) {
 	found, err := discovery.ServerPreferredNamespacedResources(kinds)
 	if err != nil {
