@@ -321,6 +321,9 @@ func (u *upgrade) expect(t *testing.T, when string, want state, hooks []string) 
 		}
 	}
 	if t.Failed() {
+		for _, namespace := range []string{standin.IntegrationNamespace, standin.SystemNamespace} {
+			t.Log(logs(u.core, namespace, "app.kubernetes.io/name=eventmesh-migration"))
+		}
 		t.FailNow()
 	}
 }
