@@ -233,7 +233,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 		},
 	})
 	c.purges = &purges{link: c.link, lock: lock, log: log, filters: map[string]bool{}, state: now}
-	if err := c.register(mgr); err != nil {
+	if err := c.register(ctx, mgr); err != nil {
 		return err
 	}
 	if err := mgr.Add(manager.RunnableFunc(c.watchSaid(kinds))); err != nil {
@@ -279,11 +279,14 @@ func newManager(config *rest.Config, o Options, lock *fence.Fence, log *zap.Logg
 	})
 }
 
-func (c *Controller) register(mgr manager.Manager) error {
+func (c *Controller) register(ctx context.Context, mgr manager.Manager) error {
 	limiter := func() workqueue.TypedRateLimiter[reconcile.Request] {
 		return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
 	}
 	appears := predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &stored.Subscription{}, sinkIndex, sinkOf); err != nil {
+		return fmt.Errorf("cannot index Subscriptions by their sinks: %w", err)
+	}
 	err := builder.ControllerManagedBy(mgr).Named("subscriptions").
 		For(&stored.Subscription{}).
 		WatchesMetadata(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(c.sinksOf), builder.WithPredicates(appears)).
@@ -399,17 +402,31 @@ func onlyName(object any) (any, error) {
 	return object, nil
 }
 
+// sinkIndex finds the Subscriptions of a namespace by the Service that is their sink. A controller
+// that begins to lead is told of each Service of the cluster.
+const sinkIndex = "sink"
+
+func sinkOf(o client.Object) []string {
+	s, ok := o.(*stored.Subscription)
+	if !ok {
+		return nil
+	}
+	sink, err := delivery.ParseSink(s.Namespace, s.Spec.Sink)
+	if err != nil {
+		return nil // its status says so
+	}
+	return []string{sink.Service}
+}
+
 // sinksOf are the Subscriptions whose sink is a Service.
 func (c *Controller) sinksOf(ctx context.Context, service client.Object) (all []reconcile.Request) {
 	var list stored.SubscriptionList
-	if err := c.client.List(ctx, &list, client.InNamespace(service.GetNamespace())); err != nil {
+	if err := c.client.List(ctx, &list, client.InNamespace(service.GetNamespace()), client.MatchingFields{sinkIndex: service.GetName()}); err != nil {
 		c.log.Warn("cannot list Subscriptions", zap.Error(err))
 		return nil
 	}
 	for i := range list.Items {
-		if sink, err := delivery.ParseSink(list.Items[i].Namespace, list.Items[i].Spec.Sink); err == nil && sink.Service == service.GetName() {
-			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-		}
+		all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 	}
 	return all
 }

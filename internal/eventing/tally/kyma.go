@@ -1,7 +1,7 @@
 package tally
 
 import (
-	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,7 +27,7 @@ type kymaMetrics struct {
 
 	mu sync.Mutex
 	// told is what was said last of each Subscription.
-	told map[types.NamespacedName]string
+	told map[types.NamespacedName]told
 }
 
 // The labels of a Subscription.
@@ -39,7 +39,7 @@ const (
 func newKymaMetrics(registry prometheus.Registerer) *kymaMetrics {
 	of := []string{kymaName, kymaNamespace, "event_type", "sink", "response_code", "consumer_name"}
 	m := &kymaMetrics{
-		types: labelcap.New(mostTypes), told: map[types.NamespacedName]string{},
+		types: labelcap.New(mostTypes), told: map[types.NamespacedName]told{},
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventing_ec_nats_delivery_per_subscription_total", Help: "The same as eventing_delivery_total, by type, as Kyma's own eventing names it. No answer is 500.",
 		}, of),
@@ -90,22 +90,32 @@ func (m *kymaMetrics) label(key types.NamespacedName, eventType string) string {
 	return eventType
 }
 
+// told is what was said of a Subscription.
+type told struct {
+	types []string
+	ready bool
+	on    string
+}
+
 // Subscribed tells which types a Subscription has now, and whether it is ready on a backend, "nats"
 // or "eventmesh".
 func (m *Metrics) Subscribed(key types.NamespacedName, eventTypes []string, ready bool, on string) {
-	k, say := m.kyma, fmt.Sprint(eventTypes, ready, on)
+	k, say := m.kyma, told{slices.Clone(eventTypes), ready, on}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.told[key] == say {
+	before := k.told[key]
+	if before.ready == ready && before.on == on && slices.Equal(before.types, eventTypes) {
 		return
 	}
 	k.told[key] = say
-	of := labelsOf(key)
-	k.subscribed.DeletePartialMatch(of)
-	k.ready.DeletePartialMatch(of)
 	consumer, value := backend.ConsumerName(key.Namespace, key.Name), 0.0
 	if ready {
 		value = 1
+	}
+	// By all of their labels: a part of them would be compared with the metrics of all Subscriptions.
+	k.ready.DeleteLabelValues(key.Name, key.Namespace, consumer, before.on, backend.Stream)
+	for _, eventType := range before.types {
+		k.subscribed.DeleteLabelValues(key.Name, key.Namespace, eventType, consumer)
 	}
 	k.ready.WithLabelValues(key.Name, key.Namespace, consumer, on, backend.Stream).Set(value)
 	for _, eventType := range eventTypes {
