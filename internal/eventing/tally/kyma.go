@@ -112,7 +112,7 @@ func (m *Metrics) Subscribed(key types.NamespacedName, eventTypes []string, read
 	if ready {
 		value = 1
 	}
-	// By all of their labels: a part of them would be compared with the metrics of all Subscriptions.
+	// By all of their labels: a part of them is compared with the metrics of all Subscriptions.
 	k.ready.DeleteLabelValues(key.Name, key.Namespace, consumer, before.on, backend.Stream)
 	for _, eventType := range before.types {
 		k.subscribed.DeleteLabelValues(key.Name, key.Namespace, eventType, consumer)
