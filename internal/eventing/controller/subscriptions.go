@@ -417,30 +417,34 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName) (reconc
 	c.roster.Forget(key)
 	c.ready.Gone(key)
 	c.mu.Lock()
-	_, known := c.made[key] // it was not deleted with the finalizer: somebody removed that
-	since, found := c.leftover[key]
-	left := c.options.KeepConsumers - time.Since(since)
-	if known || left <= 0 {
-		delete(c.leftover, key)
+	since, left := c.leftover[key]
+	if _, known := c.made[key]; known { // it was not deleted with the finalizer: somebody removed that
+		since, left = time.Time{}, true
+		c.leftover[key] = since
 		delete(c.made, key)
 	}
 	c.mu.Unlock()
-	switch {
-	case !known && !found:
+	if !left {
 		return reconcile.Result{}, nil
-	case !known && left > 0:
-		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	switch uid, err := uidOf(ctx, c.live, key); {
+	if kept := c.options.KeepConsumers - time.Since(since); kept > 0 {
+		return reconcile.Result{RequeueAfter: kept}, nil
+	}
+	uid, err := uidOf(ctx, c.live, key)
+	if err == nil && uid == "" {
+		if err = c.deleteConsumer(ctx, key, ""); err == nil {
+			c.log.Info("deleted the consumer of a Subscription that is gone", zap.Stringer("subscription", key))
+		}
+	}
+	switch {
+	case errors.Is(err, link.ErrNoNATS):
+		return reconcile.Result{}, nil // a sweep comes with the connection
 	case err != nil:
-		return reconcile.Result{}, err // the next sweep finds it again
-	case uid != "":
-		return reconcile.Result{}, nil // the watch tells of it soon
-	}
-	if err := c.deleteConsumer(ctx, key, ""); err != nil {
 		return reconcile.Result{}, err
 	}
-	c.log.Info("deleted the consumer of a Subscription that is gone", zap.Stringer("subscription", key))
+	c.mu.Lock()
+	delete(c.leftover, key) // if there is another one by now, the watch tells of it soon
+	c.mu.Unlock()
 	return reconcile.Result{}, nil
 }
 
