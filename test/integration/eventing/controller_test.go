@@ -304,7 +304,7 @@ func TestNATSComesAndGoes(t *testing.T) {
 	if _, err := r.manager.CreateConsumer(t.Context(), backend.Stream, jetstream.ConsumerConfig{Durable: "theirs", FilterSubject: "kyma.x.a.b"}); err != nil {
 		t.Fatal(err)
 	}
-	r.controller("pod-1")
+	r.controller("pod-1", "--keep-consumers=1s")
 	r.await("orders", "ready", ready)
 	poll.Until(t, limit, "the consumer without Subscription is deleted", func(ctx context.Context) error {
 		_, err := r.consumer(ctx, "gone")
