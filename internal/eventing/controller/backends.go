@@ -254,12 +254,13 @@ func (c *Controller) sweep(ctx context.Context, s state) error {
 	keys := map[types.NamespacedName]bool{}
 	c.mu.Lock()
 	for key := range consumers {
-		if _, found := c.leftover[key]; !subscriptions[key] && !found {
+		if subscriptions[key] {
+			continue
+		}
+		keys[key] = true
+		if _, found := c.leftover[key]; !found {
 			c.leftover[key] = time.Now()
 			c.log.Warn("a consumer has no Subscription: it is kept for a while, because a backup may be restored", zap.Stringer("subscription", key), zap.Duration("for", c.options.KeepConsumers))
-		}
-		if !subscriptions[key] {
-			keys[key] = true
 		}
 	}
 	maps.DeleteFunc(c.leftover, func(key types.NamespacedName, _ time.Time) bool { return subscriptions[key] || consumers[key] == nil })

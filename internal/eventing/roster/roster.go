@@ -96,11 +96,11 @@ type Subscriptions interface {
 // versions of another cluster, which are far ahead of those of this one.
 func question(version string, of types.UID) string { return version + " " + string(of) }
 
-// questionOf is which version is asked for in a ConfigMap; "" if none is. An earlier version of
-// this program has written no UID.
-func questionOf(u *unstructured.Unstructured) string {
-	version, of, _ := strings.Cut(dataOf(u)[asksKey], " ")
-	if of != "" && of != string(u.GetUID()) {
+// questionOf is which version is asked for in the data of a ConfigMap with a UID; "" if none is. An
+// earlier version of this program has written no UID.
+func questionOf(data map[string]string, uid types.UID) string {
+	version, of, _ := strings.Cut(data[asksKey], " ")
+	if of != "" && of != string(uid) {
 		return ""
 	}
 	return version
@@ -132,15 +132,14 @@ type Roster struct {
 	admitted      bool
 	// said is what this process wrote of itself last.
 	said string
-	// data is the ConfigMap as it was seen last, with its UID and version, standing is what is
-	// asked for in it, and seen since when each entry is as it is. fresh is when the request began
-	// that saw it last: what a watch tells may be late.
-	data     map[string]string
-	uid      types.UID
-	version  string
-	standing string
-	seen     map[string]seen
-	fresh    time.Time
+	// data is the ConfigMap as it was seen last, with its UID and version, and seen since when each
+	// entry is as it is. fresh is when the request began that saw it last: what a watch tells may
+	// be late.
+	data    map[string]string
+	uid     types.UID
+	version string
+	seen    map[string]seen
+	fresh   time.Time
 	// asked is the greatest version that this process wants to be known, and waiting who waits for
 	// which.
 	asked   string
@@ -315,7 +314,7 @@ func (r *Roster) pause(ctx context.Context, s Subscriptions, said string) {
 	defer renew.Stop()
 	for {
 		r.mu.RLock()
-		asks, wanted := r.standing, r.wanted
+		asks, wanted := questionOf(r.data, r.uid), r.wanted
 		r.mu.RUnlock()
 		var soon <-chan time.Time
 		switch {
@@ -347,7 +346,10 @@ func (r *Roster) say(ctx context.Context, knows string) (asks string, err error)
 	r.said = string(content)
 	r.mu.Unlock()
 	is, err := r.write(ctx, r.options.Client, types.MergePatchType, map[string]any{"data": map[string]any{r.options.Pod: string(content)}})
-	return questionOf(is), err
+	if err != nil {
+		return "", err
+	}
+	return questionOf(dataOf(is), is.GetUID()), nil
 }
 
 // withdraw removes this process from the roster. If that fails, it is left out when its time is
@@ -434,7 +436,7 @@ func (r *Roster) look(u *unstructured.Unstructured, read time.Time) {
 		r.mu.Unlock()
 		return
 	}
-	r.data, r.uid, r.version, r.standing = dataOf(u), "", "", questionOf(u)
+	r.data, r.uid, r.version = dataOf(u), "", ""
 	if u != nil {
 		r.uid, r.version = u.GetUID(), u.GetResourceVersion()
 	}
@@ -505,7 +507,7 @@ func (r *Roster) Forget(subscription types.NamespacedName) {
 
 // known tells whether all know a version. The caller holds the lock.
 func (r *Roster) known(version string) (known bool, missing []string) {
-	if r.data == nil || k8sutil.IsBefore(r.standing, version) {
+	if r.data == nil || k8sutil.IsBefore(questionOf(r.data, r.uid), version) {
 		return false, nil
 	}
 	for pod, is := range r.seen {
@@ -533,7 +535,7 @@ func (r *Roster) asks(ctx context.Context) {
 		case <-r.ask:
 		}
 		r.mu.Lock()
-		write := len(r.waiting) > 0 && r.data != nil && k8sutil.IsBefore(r.standing, r.asked)
+		write := len(r.waiting) > 0 && r.data != nil && k8sutil.IsBefore(questionOf(r.data, r.uid), r.asked)
 		r.mu.Unlock()
 		if write {
 			if err := r.put(ctx); err != nil && ctx.Err() == nil {
@@ -553,7 +555,7 @@ func (r *Roster) put(ctx context.Context) error {
 		return err
 	}
 	r.mu.RLock()
-	is, before, asks, uid := r.data[asksKey], r.standing, r.asked, r.uid
+	is, before, asks, uid := r.data[asksKey], questionOf(r.data, r.uid), r.asked, r.uid
 	if r.subscriptions != nil {
 		// One question is for all that this process knows: many Subscriptions would make many. It
 		// is the version of one of them: others may reach a later one only with the next change.

@@ -190,7 +190,7 @@ func TestKnown(t *testing.T) {
 	of := func(knows string, age time.Duration) seen { return seen{knows: knows, since: now.Add(-age)} }
 	// What the leader has not read itself since then says nothing of who is gone.
 	r := New(Options{Lease: lease})
-	r.data, r.standing, r.seen, r.fresh = map[string]string{}, "7", map[string]seen{"b": of("6", time.Hour)}, now.Add(-time.Hour+lease)
+	r.data, r.seen, r.fresh = map[string]string{asksKey: "7"}, map[string]seen{"b": of("6", time.Hour)}, now.Add(-time.Hour+lease)
 	if known, _ := r.known("7"); known {
 		t.Error("one is left out that the leader has not looked at for an hour")
 	}
@@ -213,7 +213,7 @@ func TestKnown(t *testing.T) {
 		{reason: "what is no version is not known", asks: "10", members: map[string]seen{"a": of("x", 0)}, version: "10", missing: "a"},
 	} {
 		r := New(Options{Lease: lease})
-		r.data, r.standing, r.seen, r.fresh = map[string]string{}, tc.asks, tc.members, now
+		r.data, r.seen, r.fresh = map[string]string{asksKey: tc.asks}, tc.members, now
 		if known, missing := r.known(tc.version); known != tc.known || strings.Join(missing, " ") != tc.missing {
 			t.Errorf("%s: %t, %q are missing", tc.reason, known, missing)
 		}
