@@ -4,21 +4,16 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
-	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/velero"
 )
 
@@ -58,7 +53,9 @@ func TestSoakRestored(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.lost(t)
+		if err := velero.Lose(t.Context(), s.client, s.dynamic, eventingNamespace); err != nil {
+			t.Fatal(err)
+		}
 		began := time.Now()
 		saved.Restore(t.Context(), s.dynamic, func(gvr schema.GroupVersionResource, u *unstructured.Unstructured) {
 			if asks, ok, _ := unstructured.NestedString(u.Object, "data", "_asks"); ok && gvr.Resource == "configmaps" {
@@ -77,37 +74,4 @@ func TestSoakRestored(t *testing.T) {
 		s.accepted(t, 1000)
 	}
 	s.nothingLost(t)
-}
-
-// lost deletes the namespace of eventing with all that is in it, and creates it again.
-func (s *switching) lost(t *testing.T) {
-	t.Helper()
-	namespaces := s.client.CoreV1().Namespaces()
-	was, err := namespaces.Get(t.Context(), eventingNamespace, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := namespaces.Delete(t.Context(), eventingNamespace, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(5 * time.Second)
-	poll.Until(t, 3*time.Minute, "the namespace is gone", func(ctx context.Context) error {
-		is, err := namespaces.Get(ctx, eventingNamespace, metav1.GetOptions{})
-		if err != nil {
-			return poll.Gone(err)
-		}
-		left, err := velero.Of(ctx, s.client.Discovery(), s.dynamic, eventingNamespace)
-		if err != nil {
-			return err
-		}
-		left.Each(func(gvr schema.GroupVersionResource, u *unstructured.Unstructured) { // nobody is left who removes them
-			if len(u.GetFinalizers()) > 0 && gvr.Resource != "pods" && gvr.Resource != "persistentvolumeclaims" {
-				_, _ = s.dynamic.Resource(gvr).Namespace(eventingNamespace).Patch(ctx, u.GetName(), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-			}
-		})
-		return fmt.Errorf("%+v", is.Status)
-	})
-	if _, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: eventingNamespace, Labels: was.Labels}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
 }

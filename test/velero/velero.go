@@ -14,13 +14,19 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
 // Backup is a namespace as it was.
@@ -63,11 +69,41 @@ func Of(ctx context.Context, kinds discovery.DiscoveryInterface, client dynamic.
 	return b, nil
 }
 
-// Each hands over one object after the other.
-func (b *Backup) Each(of func(gvr schema.GroupVersionResource, u *unstructured.Unstructured)) {
+// Lose deletes a namespace with all that is in it, and creates it again, empty.
+func Lose(ctx context.Context, core kubernetes.Interface, client dynamic.Interface, namespace string) error {
+	namespaces := core.CoreV1().Namespaces()
+	was, err := namespaces.Get(ctx, namespace, metav1.GetOptions{})
+	if err == nil {
+		err = namespaces.Delete(ctx, namespace, metav1.DeleteOptions{})
+	}
+	if err == nil {
+		err = poll.For(ctx, 3*time.Minute, "namespace "+namespace+" is gone", func(ctx context.Context) error {
+			is, err := namespaces.Get(ctx, namespace, metav1.GetOptions{})
+			if err != nil {
+				return poll.Gone(err)
+			}
+			left, err := Of(ctx, core.Discovery(), client, namespace)
+			if err != nil {
+				return err
+			}
+			left.release(ctx, client)
+			return fmt.Errorf("%+v", is.Status)
+		})
+	}
+	if err == nil {
+		_, err = namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: was.Labels}}, metav1.CreateOptions{})
+	}
+	return err
+}
+
+// release removes finalizers, which nobody is left to remove but of pods and volume claims. What
+// fails is tried again.
+func (b *Backup) release(ctx context.Context, client dynamic.Interface) {
 	for gvr, all := range b.objects {
-		for i := range all {
-			of(gvr, &all[i])
+		for _, u := range all {
+			if len(u.GetFinalizers()) > 0 && gvr.Resource != "pods" && gvr.Resource != "persistentvolumeclaims" {
+				_, _ = client.Resource(gvr).Namespace(b.namespace).Patch(ctx, u.GetName(), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			}
 		}
 	}
 }

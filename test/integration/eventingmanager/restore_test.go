@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,35 +19,6 @@ import (
 )
 
 var volumes = schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumes"}
-
-// lost deletes the namespace, whatever is in it, and creates it again.
-func (s *site) lost() {
-	s.t.Helper()
-	namespaces := s.core.CoreV1().Namespaces()
-	s.check(namespaces.Delete(s.t.Context(), s.namespace, metav1.DeleteOptions{}))
-	poll.Until(s.t, 2*time.Minute, "the namespace is gone", func(ctx context.Context) error {
-		for _, gvr := range []schema.GroupVersionResource{eventings, subscriptions} { // nobody is left who removes these
-			list, err := s.client.Resource(gvr).Namespace(s.namespace).List(ctx, metav1.ListOptions{})
-			if err != nil {
-				return err
-			}
-			for _, u := range list.Items {
-				if _, err := s.client.Resource(gvr).Namespace(s.namespace).Patch(ctx, u.GetName(), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
-					return err
-				}
-			}
-		}
-		is, err := namespaces.Get(ctx, s.namespace, metav1.GetOptions{})
-		if err == nil {
-			return fmt.Errorf("%+v", is.Status)
-		}
-		return poll.Gone(err)
-	})
-	_, err := namespaces.Create(s.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: s.namespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
-	}}, metav1.CreateOptions{})
-	s.check(err)
-}
 
 // snapshot is what a volume held at the time of the backup.
 type snapshot struct{ volume, directory, content string }
@@ -107,13 +77,7 @@ func (s *site) patchVolume(name, merge string) {
 func TestRestoredFromABackup(t *testing.T) {
 	quick(t)
 	s := newSite(t, "restored")
-	to := s.withSinks()
-	revive := deadSink(to, "orders")
-	s.start()
-	s.subscribe(to, "orders", "source: commerce, types: [order.created.v1]")
-	s.installed()
-	s.awaitSubscription("orders")
-	ids := s.post("before", 20)
+	to, revive, ids := s.withBacklog("before", 20)
 	for _, tc := range []struct {
 		reason  string
 		volumes bool
@@ -129,7 +93,7 @@ func TestRestoredFromABackup(t *testing.T) {
 		}
 		s.operator.Kill()
 		s.operator.Wait()
-		s.lost()
+		s.check(velero.Lose(t.Context(), s.core, s.client, s.namespace))
 		s.refill(kept)
 		saved.Restore(t.Context(), s.client, func(gvr schema.GroupVersionResource, u *unstructured.Unstructured) {
 			if taken, ok := kept[u.GetName()]; ok && gvr == claims {

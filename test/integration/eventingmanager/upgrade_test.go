@@ -94,6 +94,19 @@ func deadSink(to *sinks.Sinks, name string) (revive func()) {
 	return func() { alive.Store(true) }
 }
 
+// withBacklog installs eventing with a Subscription, orders, and publishes so many events that wait
+// for its sink, which is dead.
+func (s *site) withBacklog(prefix string, count int) (to *sinks.Sinks, revive func(), ids []string) {
+	s.t.Helper()
+	to = s.withSinks()
+	revive = deadSink(to, "orders")
+	s.start()
+	s.subscribe(to, "orders", "source: commerce, types: [order.created.v1]")
+	s.installed()
+	s.awaitSubscription("orders")
+	return to, revive, s.post(prefix, count)
+}
+
 // formerLabels gives the objects the label by which the version before finds them, as
 // docs/eventing/README.md says for going back.
 func (s *site) formerLabels() {
@@ -225,13 +238,7 @@ func TestUpgrade(t *testing.T) {
 func TestReplacedStatefulSet(t *testing.T) {
 	quick(t)
 	s := newSite(t, "replaced")
-	to := s.withSinks()
-	revive := deadSink(to, "orders")
-	s.start()
-	s.subscribe(to, "orders", "source: commerce, types: [order.created.v1]")
-	s.installed()
-	s.awaitSubscription("orders")
-	ids := s.post("r", 100)
+	to, revive, ids := s.withBacklog("r", 100)
 	s.operator.Kill()
 	s.operator.Wait()
 
