@@ -2,7 +2,9 @@ package roster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +32,7 @@ type world struct {
 	client *fake.FakeDynamicClient
 
 	mu       sync.Mutex
+	writes   int // the resource version of the ConfigMap
 	slow     map[string]time.Duration
 	away     map[string]bool   // from these, no write comes to the API server
 	versions map[string]string // of each process
@@ -43,8 +46,8 @@ func newWorld(t *testing.T) *world {
 
 func worldWith(t *testing.T, data map[string]any) *world {
 	t.Helper()
-	config := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "roster", "namespace": "control", "uid": "present"}, "data": data}}
-	return &world{t: t, away: map[string]bool{}, slow: map[string]time.Duration{}, versions: map[string]string{}, client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+	config := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "roster", "namespace": "control", "uid": "present", "resourceVersion": "1"}, "data": data}}
+	return &world{t: t, writes: 1, away: map[string]bool{}, slow: map[string]time.Duration{}, versions: map[string]string{}, client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{configMaps: "ConfigMapList"}, config)}
 }
 
@@ -148,7 +151,30 @@ func (g gatedWrites) Patch(ctx context.Context, name string, kind types.PatchTyp
 	if g.w.away[g.pod] {
 		return nil, errors.New("the API server does not answer")
 	}
+	g.w.writes++
+	data, err := versioned(kind, data, strconv.Itoa(g.w.writes))
+	if err != nil {
+		return nil, err
+	}
 	return g.ResourceInterface.Patch(ctx, name, kind, data, o, sub...)
+}
+
+// versioned is a patch that gives its object a resource version, too, which the fake API server does
+// not: without it, the answer to a write that comes later than the watch of the next one wins.
+func versioned(kind types.PatchType, data []byte, version string) ([]byte, error) {
+	if kind == types.JSONPatchType {
+		var ops []map[string]any
+		if err := json.Unmarshal(data, &ops); err != nil {
+			return nil, err
+		}
+		return json.Marshal(append(ops, map[string]any{"op": "replace", "path": "/metadata/resourceVersion", "value": version}))
+	}
+	var merge map[string]any
+	if err := json.Unmarshal(data, &merge); err != nil {
+		return nil, err
+	}
+	merge["metadata"] = map[string]any{"resourceVersion": version}
+	return json.Marshal(merge)
 }
 
 // Watch gives each process objects of its own, as the real API server does.
