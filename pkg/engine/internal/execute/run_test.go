@@ -388,7 +388,10 @@ func TestStopsAtADeadWebhook(t *testing.T) {
 			for range tc.answers {
 				api.Fail(enginetest.Fault{Verb: "create", Name: "a", Err: dead})
 			}
-			api.Fail(enginetest.Fault{Verb: "create", Name: "a", Err: fmt.Errorf("Post: %w", context.DeadlineExceeded), Before: func() { <-ctx.Done() }})
+			api.Fail(enginetest.Fault{Verb: "create", Name: "a", Err: fmt.Errorf("Post: %w", context.DeadlineExceeded), Before: func() {
+				<-ctx.Done()
+				time.Sleep(time.Millisecond) // that of the request ends after it
+			}})
 			p := &play{api: api, a: actortest.New(api, &enginetest.Job{}), progress: &progress{}}
 			err := p.run(ctx, Options{Serial: true}, Todo{Units: []migration.Unit{unit(creating("a"), creating("b")), unit(creating("c"))}})
 			if _, late := errors.AsType[*act.TimeoutError](err); !late {
