@@ -159,8 +159,8 @@ func (g gatedWrites) Patch(ctx context.Context, name string, kind types.PatchTyp
 	return g.ResourceInterface.Patch(ctx, name, kind, data, o, sub...)
 }
 
-// versioned is a patch that gives its object a resource version, too, which the fake API server does
-// not: without it, the answer to a write that comes later than the watch of the next one wins.
+// versioned is a patch that gives its object a resource version, too, which the fake API server
+// does not: without it, the answer to a write that comes later than the watch of the next one wins.
 func versioned(kind types.PatchType, data []byte, version string) ([]byte, error) {
 	if kind == types.JSONPatchType {
 		var ops []map[string]any
