@@ -2,6 +2,7 @@
 package budget
 
 import (
+	"math"
 	"slices"
 	"sync"
 )
@@ -20,6 +21,7 @@ type Budget struct {
 	most    int64 // that was ever used
 	posts   int64 // that have bytes for a connection
 	waiting []*Share
+	least   int64 // none of them waits for fewer bytes
 	// closing says that idle connections are being closed.
 	closing bool
 }
@@ -102,6 +104,7 @@ func (s *Share) takeWith(n, posts int64) bool {
 			s.waits = true
 			s.of.waiting = append(s.of.waiting, s)
 		}
+		s.of.least = min(s.of.least, n)
 		return false
 	}
 	s.add(n)
@@ -133,21 +136,37 @@ func (s *Share) giveWith(n, posts int64) {
 	s.of.mu.Lock()
 	s.add(-n)
 	s.of.posts -= posts
-	free := s.of.total - s.of.used
-	var called []*Share
-	s.of.waiting = slices.DeleteFunc(s.of.waiting, func(w *Share) bool {
-		if w.needs > free || !s.of.allows(w, w.needs) {
-			return false
-		}
-		free -= w.needs
-		w.waits = false
-		called = append(called, w)
-		return true
-	})
+	called := s.of.call()
 	s.of.mu.Unlock()
 	for _, w := range called {
 		go w.room() // the caller holds locks
 	}
+}
+
+// call returns those that wait no more, since there are bytes for them. Thousands may wait, and
+// most of what is given back is enough for one: the rest is not looked at. The caller holds the
+// lock.
+func (b *Budget) call() (called []*Share) {
+	free, least := b.total-b.used, int64(math.MaxInt64)
+	left := b.waiting[:0]
+	for i, w := range b.waiting {
+		if free < b.least {
+			left = append(left, b.waiting[i:]...)
+			least = b.least
+			break
+		}
+		if w.needs > free || !b.allows(w, w.needs) {
+			left = append(left, w)
+			least = min(least, w.needs)
+			continue
+		}
+		free -= w.needs
+		w.waits = false
+		called = append(called, w)
+	}
+	clear(b.waiting[len(left):])
+	b.waiting, b.least = left, least
+	return called
 }
 
 // Bound is what a request of so many bytes is bounded to; 0 without a budget.

@@ -3,6 +3,8 @@ package budget
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -44,6 +46,38 @@ func TestBudget(t *testing.T) {
 	}
 	if none := (&Share{}); !none.Take(1<<60) || none.Bound(1) != 0 {
 		t.Error("without a budget there is a bound")
+	}
+}
+
+// TestCalled: those are called for whom there is room, in the order in which they wait, and whoever
+// is left waits on.
+func TestCalled(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 10_000 {
+		b := &Budget{total: 100, used: random.Int64N(101), least: 1}
+		for range random.IntN(6) {
+			s := NewShare(b, nil)
+			s.used, s.needs, s.waits = random.Int64N(30), 1+random.Int64N(40), true
+			b.waiting = append(b.waiting, s)
+		}
+		var want, left []*Share
+		free := b.total - b.used
+		for _, s := range b.waiting {
+			if s.needs <= free && s.used+s.needs <= b.total-b.used {
+				free -= s.needs
+				want = append(want, s)
+			} else {
+				left = append(left, s)
+			}
+		}
+		if got := b.call(); !slices.Equal(got, want) || !slices.Equal(b.waiting, left) {
+			t.Fatalf("%d are called and %d wait, want %d and %d", len(got), len(b.waiting), len(want), len(left))
+		}
+		for _, s := range b.waiting {
+			if s.needs < b.least || !s.waits {
+				t.Fatalf("one waits for %d, and none for less than %d", s.needs, b.least)
+			}
+		}
 	}
 }
 
