@@ -14,9 +14,11 @@ const (
 	// AckWait is how long NATS waits to be told of an event before it sends the event again: what a
 	// process that dies has in its hands waits for so long, and is at its sink within heldUp.
 	AckWait = heldUp - time.Second
-	// ProgressEvery is how often NATS is told that an event is still being delivered: when one
-	// message is lost, the next one still comes before AckWait is over.
-	ProgressEvery = AckWait / 4
+	// ProgressAfter is how long an event is here until NATS is told that it is still being
+	// delivered, and ProgressEvery how often from then on: when two messages are lost, the next one
+	// still comes before AckWait is over.
+	ProgressAfter = AckWait / 2
+	ProgressEvery = AckWait / 5
 	// ControllerEnd is how long a controller that ends waits for the sinks that have an event.
 	ControllerEnd = SinkTimeout + tellTime
 	// ControllerGrace is how long the process may take in all.

@@ -39,6 +39,10 @@ const (
 	// one: told all the time, it would never look.
 	tick = 250 * time.Millisecond
 
+	// aheadLimit is how long an event may wait for a slot until no more are pulled before all that
+	// are here have one: they would wait longer, and NATS would have to be told of them meanwhile.
+	aheadLimit = time.Second
+
 	// heldDelay is after which time NATS sends an event again that came to a process that may post
 	// nothing for now: to another one, with luck.
 	heldDelay = time.Second
@@ -80,9 +84,13 @@ type worker struct {
 	queue []waiting
 	lanes *lanes
 	reach reach
-	// busy are all of them.
+	// free lets others be pulled, as many as there are places: those of events that have a slot.
+	free   func(n int)
+	places int
+	// busy are all of them, and progress tells NATS of them while there are any.
 	busy     present
 	progress *time.Timer
+	telling  bool
 	// repeats are events that NATS has to be told of, and ticks tells it.
 	repeats []repeat
 	ticks   *time.Timer
@@ -136,16 +144,13 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 	w.sink, w.refused = ParseSink(subscription.Namespace, settings.Sink)
 	w.letterSink = d.options.letterSinkOf(subscription.Namespace, settings)
 	w.busy = present{}
+	w.progress = time.AfterFunc(tick, w.tellProgress)
+	w.progress.Stop()
 	var err error
 	w.pull, err = pull.Start(source, min(slots, mostPulled), w.bytes, w.receive, func(reason string) {
 		w.Log.Debug("no more events come", zap.String("subscription", w.name), zap.String("reason", reason))
 		go d.lost(w)
 	})
-	if err == nil {
-		w.mu.Lock()
-		w.progress = time.AfterFunc(backend.ProgressEvery, w.tellProgress)
-		w.mu.Unlock()
-	}
 	return w, err
 }
 
@@ -185,9 +190,10 @@ type waiting struct {
 	message *nats.Msg
 	about   *nats.MsgMetadata
 	since   time.Time
-	free    func()
 	// again: it was stored again, and may be of a type that the Subscription has no more.
 	again bool
+	// tell is when NATS is told next that it is here.
+	tell time.Time
 }
 
 // present are events that wait for a slot, or for the sink, by their sequence in the stream.
@@ -211,7 +217,7 @@ func (p present) remove(e waiting) {
 }
 
 // receive is called for one message after the other.
-func (w *worker) receive(m *nats.Msg, free func()) {
+func (w *worker) receive(m *nats.Msg, free func(n int)) {
 	about, err := m.Metadata()
 	if err != nil {
 		w.Log.Error("a message has not come from JetStream", zap.String("subscription", w.name), zap.Error(err))
@@ -224,15 +230,21 @@ func (w *worker) receive(m *nats.Msg, free func()) {
 			w.traces[about.Sequence.Stream] = trace{refused: refused, published: about.Timestamp.UnixNano()}
 		}
 	}
-	e := waiting{m, about, time.Now(), free, again}
+	now := time.Now()
+	e := waiting{m, about, now, again, now.Add(backend.ProgressAfter)}
 	added := err == nil && w.busy.add(e) // NATS is told of an event that waits, too: it would send it again meanwhile
 	if added {
 		w.queue = append(w.queue, e)
 	}
+	if added && !w.telling {
+		w.telling = true
+		w.progress.Reset(backend.ProgressAfter)
+	}
+	w.free = free
 	w.mu.Unlock()
 	if !added {
 		w.bytes.Give(pull.Size(m))
-		free()
+		free(1)
 	}
 	w.next()
 }
@@ -240,7 +252,7 @@ func (w *worker) receive(m *nats.Msg, free func()) {
 // next posts the events that have a slot now, and lets those make way that have waited for too
 // long.
 func (w *worker) next() {
-	var gone, leave []waiting
+	var leave []waiting
 	w.mu.Lock()
 	now, ended := time.Now(), w.ended()
 	left, short, live := w.queue[:0], false, len(w.queue) > 0 && w.Live()
@@ -257,18 +269,22 @@ func (w *worker) next() {
 		switch v {
 		case posts:
 			w.posting.Add(1)
-			gone = append(gone, e)
 			go w.run(e)
 		case steps:
-			gone = append(gone, e)
 			w.busy.remove(e)
 			w.stepAside(e, now)
 		default:
 			left = append(left, e)
+			continue
 		}
+		w.places++
 	}
 	clear(w.queue[len(left):])
 	w.queue = left
+	free, places := w.free, 0
+	if len(left) == 0 || now.Sub(left[0].since) <= aheadLimit {
+		places, w.places = w.places, 0
+	}
 	delay := time.Duration(0)
 	if w.held && !ended {
 		delay = heldDelay // it would come back at once
@@ -281,10 +297,9 @@ func (w *worker) next() {
 		w.busy.remove(e)
 		w.mu.Unlock()
 		w.bytes.Give(pull.Size(e.message))
-		e.free()
 	}
-	for _, e := range gone {
-		e.free()
+	if n := len(leave) + places; n > 0 {
+		free(n)
 	}
 }
 
@@ -490,13 +505,19 @@ func (w *worker) post(header http.Header, data []byte) outcome {
 func (w *worker) tellProgress() {
 	var slow []*nats.Msg
 	w.mu.Lock()
-	for _, e := range w.busy {
-		if time.Since(e.since) >= backend.ProgressEvery {
+	now, next := time.Now(), time.Time{}
+	for sequence, e := range w.busy {
+		if !now.Before(e.tell) {
 			slow = append(slow, e.message)
+			e.tell = now.Add(backend.ProgressEvery)
+			w.busy[sequence] = e
+		}
+		if next.IsZero() || e.tell.Before(next) {
+			next = e.tell
 		}
 	}
-	if len(w.busy) > 0 || !w.ended() {
-		w.progress.Reset(backend.ProgressEvery)
+	if w.telling = len(w.busy) > 0; w.telling {
+		w.progress.Reset(max(next.Sub(now), tick))
 	}
 	w.mu.Unlock()
 	for _, m := range slow {

@@ -21,7 +21,6 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/pull"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
@@ -128,7 +127,7 @@ func TestEventsThatWait(t *testing.T) {
 			return fmt.Errorf("%d", len(w.busy))
 		}
 		for sequence, e := range w.busy {
-			e.since = time.Now().Add(-backend.ProgressEvery)
+			e.tell = time.Now()
 			w.busy[sequence] = e
 		}
 		return nil
@@ -153,6 +152,69 @@ func TestEventsThatWait(t *testing.T) {
 	}
 }
 
+// TestPulledAhead: while an event has waited here for long, no more are pulled: NATS would have to
+// be told of them again and again, and another process could have them.
+func TestPulledAhead(t *testing.T) {
+	answer := make(chan struct{})
+	d := toSink(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // or the end of the connection is not seen
+		select {
+		case <-answer:
+		case <-r.Context().Done():
+		}
+	})
+	js, publish, told := orderEvents(t, false)
+	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 4}, sourceOf(js, "c")); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 20 {
+		publish(n+1, "a.b")
+	}
+	w := d.worker(orders)
+	here := func(posted, wait int) {
+		t.Helper()
+		poll.Until(t, 20*time.Second, fmt.Sprintf("%d are posted and %d wait", posted, wait), func(context.Context) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.lanes.used != posted || len(w.queue) != wait {
+				return fmt.Errorf("%d and %d", w.lanes.used, len(w.queue))
+			}
+			return nil
+		})
+	}
+	here(4, 3) // it asks again when half of the room is empty
+	w.mu.Lock()
+	for n := range w.queue {
+		w.queue[n].since = time.Now().Add(-2 * aheadLimit)
+	}
+	w.mu.Unlock()
+	for range 2 {
+		answer <- struct{}{}
+		next(t, told)
+	}
+	here(4, 1)
+	if err := js.Conn().Flush(); err != nil { // what was asked for is at NATS
+		t.Fatal(err)
+	}
+	c, err := js.Consumer(t.Context(), "s", "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := c.CachedInfo().Delivered.Consumer; n != 7 {
+		t.Errorf("%d were pulled, want 7", n)
+	}
+	answer <- struct{}{} // none waits any more
+	next(t, told)
+	here(4, 4)
+	close(answer)
+	for range 17 {
+		next(t, told)
+	}
+	if err := d.StopAll(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSentAgainWhileItIsHere: NATS that hears too late of an event that is being delivered sends it
 // again, and the sink gets it once. The other ones hold no place, and the next event comes.
 func TestSentAgainWhileItIsHere(t *testing.T) {
@@ -167,7 +229,7 @@ func TestSentAgainWhileItIsHere(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := c.CachedInfo().Config
-	config.AckWait = 100 * time.Millisecond // no progress is told of before ProgressEvery
+	config.AckWait = 100 * time.Millisecond // no progress is told of before ProgressAfter
 	if c, err = js.UpdateConsumer(t.Context(), "s", config); err != nil {
 		t.Fatal(err)
 	}

@@ -56,9 +56,9 @@ func TestPullDropsNothing(t *testing.T) {
 		}
 	}
 	busy, handled := make(chan struct{}), make(chan struct{}, messages)
-	p, err := Start(Source{conn, "s", "c"}, messages, budget.NewShare(nil, nil), func(_ *nats.Msg, free func()) {
+	p, err := Start(Source{conn, "s", "c"}, messages, budget.NewShare(nil, nil), func(_ *nats.Msg, free func(int)) {
 		<-busy
-		free()
+		free(1)
 		handled <- struct{}{}
 	}, func(reason string) { t.Errorf("lost: %s", reason) })
 	if err != nil {

@@ -51,7 +51,7 @@ const (
 type Pull struct {
 	source Source
 	most   int
-	handle func(m *nats.Msg, free func())
+	handle func(m *nats.Msg, free func(n int))
 	lost   func(reason string)
 	share  *budget.Share
 	closed chan struct{}
@@ -88,11 +88,11 @@ type Source struct {
 func Size(m *nats.Msg) int64 { return int64(m.Size()) + budget.PerEvent }
 
 // Start begins to ask for messages. At most as many as most are on the way or not freed. handle
-// gets one at a time, does not wait, and lets free be called once for each message, to make room
-// for another one. lost is called if no more message comes, because NATS does not know the
-// consumer, or because the connection was closed. The bytes of a message, as Size counts them, are
-// taken of the share when handle is called; who has handled it gives them back.
-func Start(source Source, most int, bytes *budget.Share, handle func(m *nats.Msg, free func()), lost func(reason string)) (*Pull, error) {
+// gets one at a time, does not wait, and lets free be called with how many messages make room for
+// others; in the end, with each of them. lost is called if no more message comes, because NATS does
+// not know the consumer, or because the connection was closed. The bytes of a message, as Size
+// counts them, are taken of the share when handle is called; who has handled it gives them back.
+func Start(source Source, most int, bytes *budget.Share, handle func(m *nats.Msg, free func(n int)), lost func(reason string)) (*Pull, error) {
 	p := &Pull{source: source, most: most, share: bytes, size: smallest, handle: handle, lost: lost, closed: make(chan struct{})}
 	p.share.Room(p.room)
 	p.mu.Lock() // until all fields are there
@@ -236,11 +236,11 @@ func (p *Pull) asked() (n int) {
 	return n
 }
 
-// free makes room for another message.
-func (p *Pull) free() {
+// free makes room for n other messages.
+func (p *Pull) free(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.held--
+	p.held -= n
 	p.ask()
 }
 

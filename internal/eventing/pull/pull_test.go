@@ -56,9 +56,9 @@ func TestRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	handled, lost := make(chan string, 10), make(chan string, 1)
-	p, err := Start(Source{controller, "s", "c"}, 4, budget.NewShare(nil, nil), func(m *nats.Msg, free func()) {
+	p, err := Start(Source{controller, "s", "c"}, 4, budget.NewShare(nil, nil), func(m *nats.Msg, free func(int)) {
 		handled <- string(m.Data)
-		free()
+		free(1)
 	}, func(reason string) { lost <- reason })
 	if err != nil {
 		t.Fatal(err)
@@ -147,8 +147,8 @@ func TestPull(t *testing.T) {
 	start := func(over *nats.Conn, consumer string) (p *Pull, handled, lost chan string) {
 		t.Helper()
 		handled, lost = make(chan string, 10), make(chan string, 10)
-		p, err := Start(Source{over, "s", consumer}, 1, budget.NewShare(nil, nil), func(m *nats.Msg, free func()) {
-			defer free()
+		p, err := Start(Source{over, "s", consumer}, 1, budget.NewShare(nil, nil), func(m *nats.Msg, free func(int)) {
+			defer free(1)
 			if err := m.Ack(); err != nil {
 				t.Error(err)
 			}
