@@ -37,7 +37,7 @@ func parse(args []string, env func(string) string, stderr io.Writer) (controller
 	flags.StringVar(&o.HealthAddress, "health-address", ":8081", "`address` of /healthz and /readyz; 0 is none")
 	flags.StringVar(&o.DeliverAddress, "deliver-address", ":8082", "`address` where the mesh posts events; 0 is none")
 	flags.StringVar(&o.LettersAddress, "letters-address", "localhost:8085", "`address` where kubectl eventing reaches dead letters, with a port-forward; 0 is none")
-	flags.DurationVar(&o.KeepConsumers, "keep-consumers", time.Hour, "how long events are kept for a Subscription that does not exist, and may be restored from a backup")
+	flags.DurationVar(&o.KeepConsumers, "keep-consumers", backend.KeepConsumers, "how long events are kept for a Subscription that does not exist, and may be restored from a backup")
 	flags.DurationVar(&o.Lease, "lease-duration", 15*time.Second, "how long others wait for a leader that does not renew its Lease")
 	flags.StringVar(&o.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OTLP/HTTP receiver for traces, such as http://collector:4318; by default there are none")
 	flags.StringVar(&o.DNSServer, "dns-server", "", "`host:port` of the DNS server that knows the sinks; by default that of the system")

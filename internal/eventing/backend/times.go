@@ -19,6 +19,9 @@ const (
 	// still comes before AckWait is over.
 	ProgressAfter = AckWait / 2
 	ProgressEvery = AckWait / 5
+	// KeepConsumers is how long the consumer of a Subscription that does not exist is kept, by
+	// default: a backup may restore it.
+	KeepConsumers = time.Hour
 	// ControllerEnd is how long a controller that ends waits for the sinks that have an event.
 	ControllerEnd = SinkTimeout + tellTime
 	// ControllerGrace is how long the process may take in all.

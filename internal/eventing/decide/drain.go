@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
@@ -136,7 +137,7 @@ func absent(w *observed.World, subject string) string {
 	if len(missing) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("These do not exist: %s. A backup may restore them, so what waits for them is kept for an hour after the controller has found that.", observed.Names(missing))
+	return fmt.Sprintf("These do not exist: %s. A backup may restore them, so what waits for them is kept for %s after the controller has found that.", observed.Names(missing), duration.HumanDuration(backend.KeepConsumers))
 }
 
 // emptied closes the stream, waits until it stays empty, and marks NATS as drained. It is false if
