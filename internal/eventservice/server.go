@@ -130,8 +130,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("cannot serve: %w", err)
 	case <-ctx.Done():
 	}
-	s.log.Info("shutting down: requests are still accepted for the delay", zap.Duration("delay", s.options.ShutdownDelay))
 	s.draining.Store(true)
+	s.log.Info("shutting down: requests are still accepted for the delay", zap.Duration("delay", s.options.ShutdownDelay))
 	delay := time.NewTimer(s.options.ShutdownDelay)
 	defer delay.Stop()
 	select {
