@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/pull"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
@@ -152,17 +153,53 @@ func TestEventsThatWait(t *testing.T) {
 	}
 }
 
-// TestPulledAhead: while an event has waited here for long, no more are pulled: NATS would have to
-// be told of them again and again, and another process could have them.
-func TestPulledAhead(t *testing.T) {
-	answer := make(chan struct{})
-	d := toSink(t, func(_ http.ResponseWriter, r *http.Request) {
+// answersOn is a sink that works on each event until something comes from the channel.
+func answersOn(answer <-chan struct{}) http.HandlerFunc {
+	return func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // or the end of the connection is not seen
 		select {
 		case <-answer:
 		case <-r.Context().Done():
 		}
-	})
+	}
+}
+
+// TestProgress: NATS is told of an event while the sink works on it, again and again, and of the
+// next one, too.
+func TestProgress(t *testing.T) {
+	t.Parallel() // it waits
+	answer := make(chan struct{})
+	d := toSink(t, answersOn(answer))
+	js, publish, told := orderEvents(t, false)
+	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 2}, sourceOf(js, "c")); err != nil {
+		t.Fatal(err)
+	}
+	for id, times := range []int{2, 1} {
+		began := time.Now()
+		publish(id, "a.b")
+		for range times {
+			if got := next(t, told); !strings.HasSuffix(got, " +WPI") {
+				t.Errorf("NATS is told %q", got)
+			}
+		}
+		if took := time.Since(began); took < backend.ProgressAfter {
+			t.Errorf("NATS is told after %s", took)
+		}
+		answer <- struct{}{}
+		if got := next(t, told); !strings.HasSuffix(got, " +ACK") {
+			t.Errorf("NATS is told %q", got)
+		}
+	}
+	if err := d.StopAll(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPulledAhead: while an event has waited here for long, no more are pulled: NATS would have to
+// be told of them again and again, and another process could have them.
+func TestPulledAhead(t *testing.T) {
+	answer := make(chan struct{})
+	d := toSink(t, answersOn(answer))
 	js, publish, told := orderEvents(t, false)
 	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 4}, sourceOf(js, "c")); err != nil {
 		t.Fatal(err)
