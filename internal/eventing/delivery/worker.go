@@ -90,7 +90,6 @@ type worker struct {
 	// busy are all of them, and progress tells NATS of them while there are any.
 	busy     present
 	progress *time.Timer
-	telling  bool
 	// repeats are events that NATS has to be told of, and ticks tells it.
 	repeats []repeat
 	ticks   *time.Timer
@@ -236,8 +235,7 @@ func (w *worker) receive(m *nats.Msg, free func(n int)) {
 	if added {
 		w.queue = append(w.queue, e)
 	}
-	if added && !w.telling {
-		w.telling = true
+	if added && len(w.busy) == 1 {
 		w.progress.Reset(backend.ProgressAfter)
 	}
 	w.free = free
@@ -516,7 +514,7 @@ func (w *worker) tellProgress() {
 			next = e.tell
 		}
 	}
-	if w.telling = len(w.busy) > 0; w.telling {
+	if len(w.busy) > 0 {
 		w.progress.Reset(max(next.Sub(now), tick))
 	}
 	w.mu.Unlock()
