@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/inspect"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/remote"
 	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/wording"
@@ -21,7 +21,7 @@ import (
 
 // letterFlags choose dead letters, and how the controller is reached.
 type letterFlags struct {
-	filter        contract.Filter
+	filter        wire.Filter
 	after, before string
 	limit         int
 	// all: no other choice is needed.
@@ -177,11 +177,11 @@ name of a dead letter for the other commands. -o wide adds source, sink and time
 		Example: "  {name} dead-letters list\n  {name} dead-letters list -n shop --subscription orders\n  {name} dead-letters list --answer 400 --after 24h -o wide",
 		RunE: func(*cobra.Command, []string) error {
 			return a.reach(nil, func(ctx context.Context, c *connection) error {
-				var all []contract.Letter
+				var all []wire.Letter
 				total := 0
 				err := askLetters(ctx, c, f, func(ctx context.Context, api *remote.Letters) (err error) {
-					all = []contract.Letter{}
-					total, err = api.List(ctx, f.filter, f.limit, func(l contract.Letter) error {
+					all = []wire.Letter{}
+					total, err = api.List(ctx, f.filter, f.limit, func(l wire.Letter) error {
 						all = append(all, l)
 						return nil
 					})
@@ -200,13 +200,13 @@ name of a dead letter for the other commands. -o wide adds source, sink and time
 	return cmd
 }
 
-func writeLetters(a *app, c *connection, f *letterFlags, all []contract.Letter, total int) error {
+func writeLetters(a *app, c *connection, f *letterFlags, all []wire.Letter, total int) error {
 	switch {
 	case a.structured():
 		return a.print(struct {
 			where
-			Total int               `json:"total"`
-			Items []contract.Letter `json:"items"`
+			Total int           `json:"total"`
+			Items []wire.Letter `json:"items"`
 		}{whereOf(c), total, all})
 	case a.output == frame.FormName:
 		var names []string
@@ -252,7 +252,7 @@ func chosen(given []string) string {
 }
 
 // why a letter was given up.
-func why(l *contract.Letter) string {
+func why(l *wire.Letter) string {
 	if l.Problem != "" {
 		return l.Problem
 	}
@@ -295,7 +295,7 @@ sequence.`,
 				return err
 			}
 			return a.reach(nil, func(ctx context.Context, c *connection) error {
-				var shown *contract.Shown
+				var shown *wire.Shown
 				if err := askLetters(ctx, c, f, func(ctx context.Context, api *remote.Letters) (err error) {
 					shown, err = api.Show(ctx, sequence, payload)
 					return err
@@ -335,12 +335,12 @@ func sequencesOf(args []string) (all []uint64, err error) {
 	return all, nil
 }
 
-func writeLetter(a *app, c *connection, l *contract.Shown, payload bool) error {
+func writeLetter(a *app, c *connection, l *wire.Shown, payload bool) error {
 	switch {
 	case a.structured():
 		return a.print(struct {
 			where
-			*contract.Shown
+			*wire.Shown
 		}{whereOf(c), l})
 	case a.output == frame.FormName:
 		return frame.WriteNames(a.Stdout, []string{strconv.FormatUint(l.Sequence, 10)})
@@ -415,10 +415,10 @@ type working struct {
 
 	mu    sync.Mutex
 	total int
-	sum   contract.Summary
-	last  contract.Done
+	sum   wire.Summary
+	last  wire.Done
 	// problems are the dead letters that are left, the first ones.
-	left []contract.Done
+	left []wire.Done
 }
 
 // describe is what the status line shows.
@@ -442,7 +442,7 @@ func (w *working) describe(time.Time) string {
 // mostLeft is how many that are left are kept for the report.
 const mostLeft = 1000
 
-func (w *working) note(d contract.Done) {
+func (w *working) note(d wire.Done) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.last = d
@@ -456,7 +456,7 @@ func work(ctx context.Context, a *app, c *connection, f *letterFlags, p *working
 	total := len(f.filter.Sequences)
 	if err := askLetters(ctx, c, f, func(ctx context.Context, api *remote.Letters) (err error) {
 		if total == 0 {
-			if total, err = api.List(ctx, f.filter, 1, func(contract.Letter) error { return nil }); err != nil {
+			if total, err = api.List(ctx, f.filter, 1, func(wire.Letter) error { return nil }); err != nil {
 				return err
 			}
 		}
@@ -465,7 +465,7 @@ func work(ctx context.Context, a *app, c *connection, f *letterFlags, p *working
 		return err
 	}
 	if total == 0 {
-		return writeWork(a, c, f, p, &contract.Summary{Done: true}, nil)
+		return writeWork(a, c, f, p, &wire.Summary{Done: true}, nil)
 	}
 	if p.verb == remote.Delete && !yes {
 		if err := frame.CanConfirm(a.in, a.isTerminal, "--yes"); err != nil {
@@ -481,9 +481,9 @@ func work(ctx context.Context, a *app, c *connection, f *letterFlags, p *working
 		}
 	}
 	p.total = total
-	var sum *contract.Summary
+	var sum *wire.Summary
 	err := askLetters(ctx, c, f, func(ctx context.Context, api *remote.Letters) (err error) {
-		sum, err = api.Work(ctx, p.verb, f.filter, func(d contract.Done) {
+		sum, err = api.Work(ctx, p.verb, f.filter, func(d wire.Done) {
 			c.status.Note(func() {}) // begins the drawing
 			p.note(d)
 			if d.Left() {
@@ -499,7 +499,7 @@ func work(ctx context.Context, a *app, c *connection, f *letterFlags, p *working
 }
 
 // writeWork is the report; sum is nil if the work was interrupted, which err says.
-func writeWork(a *app, c *connection, f *letterFlags, p *working, sum *contract.Summary, err error) error {
+func writeWork(a *app, c *connection, f *letterFlags, p *working, sum *wire.Summary, err error) error {
 	interrupted := sum == nil
 	if interrupted {
 		told := p.sum
@@ -513,9 +513,9 @@ func writeWork(a *app, c *connection, f *letterFlags, p *working, sum *contract.
 	case a.structured():
 		if printed := a.print(struct {
 			where
-			contract.Summary
-			Letters []contract.Done `json:"notDone"`
-		}{whereOf(c), *sum, append([]contract.Done{}, p.left...)}); printed != nil {
+			wire.Summary
+			Letters []wire.Done `json:"notDone"`
+		}{whereOf(c), *sum, append([]wire.Done{}, p.left...)}); printed != nil {
 			return printed
 		}
 		return err
@@ -562,7 +562,7 @@ func writeWork(a *app, c *connection, f *letterFlags, p *working, sum *contract.
 }
 
 // notDone are the reasons of what is left, each with how often.
-func notDone(a *app, left []contract.Done) (lines []string) {
+func notDone(a *app, left []wire.Done) (lines []string) {
 	const most = 10
 	count := map[string]int{}
 	var kinds []string

@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/inspect"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/remote"
 	"github.com/kyma-project/eventmesh-migration/internal/frame"
 	"github.com/kyma-project/eventmesh-migration/internal/wording"
@@ -20,7 +20,7 @@ import (
 type traced struct {
 	sent
 	// Deliveries are all tries to deliver it that were seen.
-	Deliveries []contract.Delivery `json:"deliveries"`
+	Deliveries []wire.Delivery `json:"deliveries"`
 	// Left are the Subscriptions that want it and whose sinks have not taken it.
 	Left []string `json:"left"`
 }
@@ -86,7 +86,7 @@ func trace(ctx context.Context, a *app, c *connection, api *remote.Letters, e re
 	if err != nil {
 		return err
 	}
-	t := traced{sent: sent{whereOf(c), e.ID, e.Source, e.Type, answer, []string{}}, Deliveries: []contract.Delivery{}, Left: []string{}}
+	t := traced{sent: sent{whereOf(c), e.ID, e.Source, e.Type, answer, []string{}}, Deliveries: []wire.Delivery{}, Left: []string{}}
 	wanted := slices.DeleteFunc(all, func(s inspect.Subscription) bool { return !s.Wants(e.Source, e.Type) })
 	for _, s := range wanted {
 		t.WantedBy = append(t.WantedBy, s.Namespace+"/"+s.Name)

@@ -17,7 +17,7 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/connection"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/mesh"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
@@ -146,15 +146,15 @@ func followBackends(ctx context.Context, c *Controller, r reconcile.Request) (re
 // findStream connects, and asks for the stream.
 func (c *Controller) findStream(ctx context.Context, s *state) (err error) {
 	if s.backends.NATS == nil {
-		c.link.Close()
+		c.connection.Close()
 		return nil
 	}
 	c.mu.Lock()
 	before := c.state
 	c.mu.Unlock()
-	if err = c.link.Use(s.backends.NATS); err == nil {
+	if err = c.connection.Use(s.backends.NATS); err == nil {
 		var config jetstream.StreamConfig
-		s.created, config, s.connects, err = c.link.Stream(ctx)
+		s.created, config, s.connects, err = c.connection.Stream(ctx)
 		s.keepsTaken = err == nil && stream.KeepsTaken(config)
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -226,7 +226,7 @@ func enqueueAll(ctx context.Context, reader client.Reader, to *queue) error {
 }
 
 // sweep compares consumers with Subscriptions, after each connection to NATS and from
-// time to time. It only finds; the key's turn acts, after it has read again.
+// time to time. It only finds; the reconciliation of its key acts, after it has read again.
 func (c *Controller) sweep(ctx context.Context, s state) error {
 	c.mu.Lock()
 	due, first := time.Since(c.swept) >= sweepEvery, c.swept.IsZero()
@@ -236,7 +236,7 @@ func (c *Controller) sweep(ctx context.Context, s state) error {
 	}
 	// Consumers first: each had its Subscription before, so one without Subscription in the later
 	// list has lost it.
-	consumers, err := consumersOf(ctx, c.link, s)
+	consumers, err := consumersOf(ctx, c.connection, s)
 	if err != nil {
 		return err
 	}
@@ -282,7 +282,7 @@ func (c *Controller) sweep(ctx context.Context, s state) error {
 }
 
 // consumersOf are the consumers in NATS by their Subscriptions. Without a stream, there are none.
-func consumersOf(ctx context.Context, of *link.Link, s state) (map[types.NamespacedName]*jetstream.ConsumerInfo, error) {
+func consumersOf(ctx context.Context, of *connection.Connection, s state) (map[types.NamespacedName]*jetstream.ConsumerInfo, error) {
 	if s.created.IsZero() {
 		return nil, nil
 	}

@@ -41,13 +41,13 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/announce"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/budget"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/connection"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/directory"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fleet"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/follow"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/mesh"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/peers"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/readiness"
@@ -117,7 +117,7 @@ type Controller struct {
 	fleet      *fleet.Fleet
 	follower   *follow.Follower
 	identity   *access.Identity
-	link       *link.Link
+	connection *connection.Connection
 	trigger    *mesh.Trigger
 	roster     *roster.Roster
 	recorder   events.EventRecorder
@@ -184,7 +184,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	})
 	c.fleet = fleet.New(log, c.subscriptions.add)
 	c.peers = peers.New(peers.Options{Pod: o.Pod, Log: log, Changed: c.fleet.Divide, Lapsed: func() { c.follower.Lapsed() }})
-	c.link = link.New(link.Options{
+	c.connection = connection.New(connection.Options{
 		SeedFile: o.SeedFile, CAFile: o.CAFile,
 		Up: func() {
 			c.backends.add(c.backendsKey(), 0)
@@ -203,7 +203,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 		defer c.mu.Unlock()
 		return c.state
 	}
-	c.letters = &letters.Store{JetStream: lettersIn(c.link, now)}
+	c.letters = &letters.Store{JetStream: lettersIn(c.connection, now)}
 	c.dead = newDeadLetters(metrics.Registry)
 	if c.identity, err = access.NewIdentity("eventing-controller"); err != nil {
 		return fmt.Errorf("cannot create a certificate: %w", err)
@@ -223,7 +223,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	c.deliveries, c.receiver = delivery.New(deliver), delivery.NewReceiver(deliver, finder{c.client, c.live, c.trigger, c.roster})
 	c.fleet.Join(c.peers, c.deliveries, &c.watches)
 	c.follower = follow.New(follow.Options{
-		Reader: c.client, Namespace: o.Namespace, Names: o.Names, Link: c.link, Deliveries: c.deliveries, Fleet: c.fleet, Peers: c.peers, Log: log,
+		Reader: c.client, Namespace: o.Namespace, Names: o.Names, Connection: c.connection, Deliveries: c.deliveries, Fleet: c.fleet, Peers: c.peers, Log: log,
 		Subscription: c.followed.subscriptions.add,
 		All: func(ctx context.Context, leads bool) error {
 			if leads {
@@ -232,7 +232,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 			return enqueueAll(ctx, c.client, &c.followed.subscriptions)
 		},
 	})
-	c.purges = &purges{link: c.link, lock: lock, log: log, filters: map[string]bool{}, state: now}
+	c.purges = &purges{connection: c.connection, lock: lock, log: log, filters: map[string]bool{}, state: now}
 	if err := c.register(ctx, mgr); err != nil {
 		return err
 	}
@@ -350,7 +350,7 @@ func (c *Controller) register(ctx context.Context, mgr manager.Manager) error {
 		if err := c.deliveries.StopAll(limit); err != nil {
 			c.log.Warn("sinks did not answer before the end: NATS sends their events again", zap.Error(err))
 		}
-		c.link.Close()
+		c.connection.Close()
 		c.trigger.Leave()
 		return nil
 	}))

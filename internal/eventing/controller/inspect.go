@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/connection"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fleet"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -45,10 +45,10 @@ func (c inspector) look(ctx context.Context) error {
 	c.mu.Lock()
 	now, before := c.state, maps.Clone(c.made)
 	c.mu.Unlock()
-	if !now.serves(operatorv1alpha1.NATS) || !c.link.Connected() {
+	if !now.serves(operatorv1alpha1.NATS) || !c.connection.Connected() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, link.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, connection.Timeout)
 	defer cancel()
 	if counts, err := c.letters.Counts(ctx); err != nil {
 		c.log.Debug("cannot count the dead letters", zap.Error(err))
@@ -58,7 +58,7 @@ func (c inspector) look(ctx context.Context) error {
 	if len(before) == 0 {
 		return nil
 	}
-	consumers, err := consumersOf(ctx, c.link, now)
+	consumers, err := consumersOf(ctx, c.connection, now)
 	if err != nil {
 		return err
 	}

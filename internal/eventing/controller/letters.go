@@ -11,9 +11,9 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/access"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/connection"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
 	lettersserver "github.com/kyma-project/eventmesh-migration/internal/eventing/letters/server"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 )
 
 // lettersRunner lets people see and deliver dead letters, while this process leads. Events are
@@ -33,7 +33,7 @@ func (c lettersRunner) Start(ctx context.Context) error {
 }
 
 // lettersIn is the JetStream that dead letters are in.
-func lettersIn(to *link.Link, now func() state) func() (jetstream.JetStream, error) {
+func lettersIn(to *connection.Connection, now func() state) func() (jetstream.JetStream, error) {
 	return func() (jetstream.JetStream, error) {
 		if is := now(); is.known && is.backends.NATS == nil {
 			return nil, letters.ErrNotStored

@@ -8,15 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/connection"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 )
 
 // TestWithoutNATS: on the mesh nobody is told that NATS cannot be reached, which would be a fault.
 func TestWithoutNATS(t *testing.T) {
 	var now state
-	store := &letters.Store{JetStream: lettersIn(link.New(link.Options{}), func() state { return now })}
+	store := &letters.Store{JetStream: lettersIn(connection.New(connection.Options{}), func() state { return now })}
 	for _, tc := range []struct {
 		reason string
 		is     state
@@ -27,7 +27,7 @@ func TestWithoutNATS(t *testing.T) {
 		{"the mesh alone", state{known: true}, letters.ErrNotStored},
 	} {
 		now = tc.is
-		if _, err := store.List(t.Context(), contract.Filter{}, 0, 1); !errors.Is(err, tc.want) {
+		if _, err := store.List(t.Context(), wire.Filter{}, 0, 1); !errors.Is(err, tc.want) {
 			t.Errorf("%s: %v, want %v", tc.reason, err, tc.want)
 		}
 	}

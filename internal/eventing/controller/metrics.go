@@ -29,7 +29,7 @@ func (n natsConnected) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	is := 0.0
-	if n.link.Connected() {
+	if n.connection.Connected() {
 		is = 1
 	}
 	to <- prometheus.MustNewConstMetric(natsMetric, prometheus.GaugeValue, is)

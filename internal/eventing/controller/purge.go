@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/connection"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -32,9 +32,9 @@ const (
 // have taken, where NATS does not do that.
 type purges struct {
 	queue
-	link *link.Link
-	lock *fence.Fence
-	log  *zap.Logger
+	connection *connection.Connection
+	lock       *fence.Fence
+	log        *zap.Logger
 	// state is that of the controller.
 	state func() state
 
@@ -71,7 +71,7 @@ func (p *purges) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	if now.backends.NATS == nil || now.created.IsZero() {
 		return reconcile.Result{}, nil // a sweep comes with the stream
 	}
-	js, _, err := p.link.JetStream()
+	js, _, err := p.connection.JetStream()
 	if err != nil {
 		return reconcile.Result{}, nil // and with the connection
 	}

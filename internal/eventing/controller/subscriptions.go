@@ -21,10 +21,10 @@ import (
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/connection"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/follow"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/peers"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/plan"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
@@ -162,11 +162,11 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 		return reconcile.Result{RequeueAfter: afterConflict}, nil
 	case meshFailed != nil:
 		return result, meshFailed
-	case errors.Is(failed, link.ErrNoNATS) && c.link.Connected():
+	case errors.Is(failed, connection.ErrNoNATS) && c.connection.Connected():
 		return reconcile.Result{RequeueAfter: askAgain}, nil
 	case errors.Is(failed, errOthers):
 		return reconcile.Result{RequeueAfter: othersAgain}, nil
-	case errors.Is(failed, link.ErrNoNATS), errors.Is(failed, errNoStream):
+	case errors.Is(failed, connection.ErrNoNATS), errors.Is(failed, errNoStream):
 		return result, nil // it comes again with the connection, or with the stream
 	case apierrors.IsConflict(failed):
 		return reconcile.Result{RequeueAfter: afterConflict}, nil
@@ -188,7 +188,7 @@ func (c *Controller) deliver(ctx context.Context, s *eventingv1alpha2.Subscripti
 	err := c.ensureConsumer(ctx, s, p, now)
 	var js jetstream.JetStream
 	if err == nil {
-		js, _, err = c.link.JetStream()
+		js, _, err = c.connection.JetStream()
 	}
 	if err == nil {
 		err = c.deliveries.Set(key, p.Settings(s), follow.SourceOf(js, key))
@@ -199,11 +199,11 @@ func (c *Controller) deliver(ctx context.Context, s *eventingv1alpha2.Subscripti
 	switch {
 	case err == nil:
 		f.ready[operatorv1alpha1.NATS] = true
-	case errors.Is(err, link.ErrNoNATS):
+	case errors.Is(err, connection.ErrNoNATS):
 		// Nothing is known of a change. A restart of this process while NATS is away must not write
 		// each Subscription twice.
 		f.ready[operatorv1alpha1.NATS] = judged(s, operatorv1alpha1.NATS, now.backends)
-		f.because(link.ErrNoNATS.Error())
+		f.because(connection.ErrNoNATS.Error())
 	case errors.Is(err, errNoStream):
 		f.because(errNoStream.Error())
 	case errors.Is(err, errOthers):
@@ -258,7 +258,7 @@ func (c *Controller) patchFinalizer(ctx context.Context, s *eventingv1alpha2.Sub
 // present stream, with its settings.
 func (c *Controller) ensureConsumer(ctx context.Context, s *eventingv1alpha2.Subscription, p plan.Plan, now state) error {
 	key := client.ObjectKeyFromObject(s)
-	js, connects, err := c.link.JetStream()
+	js, connects, err := c.connection.JetStream()
 	if err != nil {
 		return err
 	}
@@ -318,7 +318,7 @@ func (c *Controller) ensureConsumer(ctx context.Context, s *eventingv1alpha2.Sub
 		}
 		// The stream may have been replaced in the meantime, and then "ready" would be said of
 		// another one than that of the epoch.
-		if created, _, _, err := c.link.Stream(ctx); err != nil || !created.Equal(now.created) {
+		if created, _, _, err := c.connection.Stream(ctx); err != nil || !created.Equal(now.created) {
 			c.backends.add(c.backendsKey(), 0)
 			return c.noConsumer(errors.Join(err, errNoStream))
 		}
@@ -363,7 +363,7 @@ func (c *Controller) noConsumer(err error) error {
 		c.backends.add(c.backendsKey(), 0)
 		return errNoStream
 	}
-	return link.Unanswered(err)
+	return connection.Unanswered(err)
 }
 
 // deleted deletes what was made for a Subscription that is being deleted.
@@ -387,7 +387,7 @@ func (c *Controller) deleted(ctx context.Context, s *eventingv1alpha2.Subscripti
 	if err := c.deleteConsumer(ctx, key, s.UID); err != nil {
 		if left := deletionLimit - time.Since(s.DeletionTimestamp.Time); left > 0 {
 			c.log.Info("cannot delete the consumer of a Subscription yet", zap.Stringer("subscription", key), zap.Error(err))
-			if c.link.Connected() {
+			if c.connection.Connected() {
 				left = min(left, askAgain)
 			}
 			return reconcile.Result{RequeueAfter: left}, nil // or earlier, with the connection
@@ -437,7 +437,7 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName) (reconc
 		}
 	}
 	switch {
-	case errors.Is(err, link.ErrNoNATS):
+	case errors.Is(err, connection.ErrNoNATS):
 		return reconcile.Result{}, nil // a sweep comes with the connection
 	case err != nil:
 		return reconcile.Result{}, err
@@ -485,7 +485,7 @@ func (c *Controller) deleteConsumer(ctx context.Context, key types.NamespacedNam
 	if none {
 		return nil
 	}
-	js, _, err := c.link.JetStream()
+	js, _, err := c.connection.JetStream()
 	if err != nil {
 		return err
 	}
@@ -504,7 +504,7 @@ func (c *Controller) deleteConsumer(ctx context.Context, key types.NamespacedNam
 	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil
 	}
-	return link.Unanswered(err)
+	return connection.Unanswered(err)
 }
 
 // exists tells whether the Service of a sink is there.

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/connection"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -41,11 +41,11 @@ func TestDeleteConsumer(t *testing.T) {
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: backend.Stream, Subjects: []string{"a.>"}}); err != nil {
 		t.Fatal(err)
 	}
-	to, err := link.Over(conn)
+	to, err := connection.Over(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Controller{log: zap.NewNop(), lock: &fence.Fence{}, link: to, made: map[types.NamespacedName]made{}, purges: &purges{link: to, filters: map[string]bool{}}}
+	c := &Controller{log: zap.NewNop(), lock: &fence.Fence{}, connection: to, made: map[types.NamespacedName]made{}, purges: &purges{connection: to, filters: map[string]bool{}}}
 	key := types.NamespacedName{Namespace: "default", Name: "orders"}
 	for _, tc := range []struct {
 		reason string

@@ -9,7 +9,7 @@ import (
 // carrier is a backend. No rule asks which one it is: what they do differently is in these fields
 // and in their answers.
 type carrier struct {
-	// is its name in an Eventing and in the contract.
+	// is its name in an Eventing and in the backends.
 	is operatorv1alpha1.BackendType
 	// section is the key of its values in those of the chart, and record the object that has the
 	// values with which it was last rendered.
@@ -17,7 +17,7 @@ type carrier struct {
 	record  func(backend.Names) observed.Key
 	// unavailable is the reason of the condition while it takes no events.
 	unavailable string
-	// refusesLate: once it is left, it refuses what a pod sends that should have ended.
+	// refusesLate: when it is outgoing, it refuses what a pod sends that should have ended.
 	refusesLate bool
 
 	answers
@@ -32,7 +32,7 @@ type answers interface {
 	guarded
 }
 
-// carriers are all backends. Backends are left in this order: the mesh holds events for the
+// carriers are all backends. Outgoing backends go in this order: the mesh holds events for the
 // shortest time.
 var carriers = []*carrier{
 	{is: operatorv1alpha1.EventMesh, section: "mesh", record: brokerKey, unavailable: operatorv1alpha1.ReasonMeshUnavailable, answers: mesh{}},
@@ -64,10 +64,10 @@ type plain struct{}
 func (plain) unsupported(operatorv1alpha1.BackendConfig) string      { return "" }
 func (plain) unfit(*Rules, *observed.World) string                   { return "" }
 func (plain) secrets(backend.Names) []observed.Key                   { return nil }
-func (plain) credentials(*turn) []Action                             { return nil }
+func (plain) credentials(*reconciliation) []Action                   { return nil }
 func (plain) away(*Rules, *observed.World, string) bool              { return false }
 func (plain) warnings(*observed.World) []Action                      { return nil }
-func (plain) open(*turn) Action                                      { return nil }
+func (plain) open(*reconciliation) Action                            { return nil }
 func (plain) degraded(*Rules, *observed.World) string                { return "" }
 func (plain) pending(*observed.World) int64                          { return 0 }
 func (plain) drain(*Rules, *observed.World, *Decision, blocked) bool { return true }

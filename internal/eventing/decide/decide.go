@@ -167,7 +167,7 @@ func (d *Rules) Decide(w *observed.World) *Decision {
 		target = e.Spec.Backend.Type.Canonical()
 	}
 	dependencies := d.dependencies(w, o, target)
-	switch t := newTurn(d, w, o, target); {
+	switch t := newReconciliation(d, w, o, target); {
 	case t.wanted == nil:
 		o.AtLeast(operatorv1alpha1.StateWarning)
 		o.Condition(operatorv1alpha1.ConditionBackendAvailable, false, operatorv1alpha1.ReasonNoBackend, "No backend is set. Set spec.backend.type to %s.", operatorv1alpha1.BackendNames())

@@ -197,11 +197,11 @@ func (s *scene) rollOut(u *unstructured.Unstructured) {
 // controller is what the controller says when it runs.
 func (s *scene) controller() {
 	s.t.Helper()
-	state, contract := s.w.Object("ConfigMap", "eventing-controller-state"), s.w.Object("ConfigMap", "eventing-backends")
-	if s.silent || state == nil || contract == nil || s.w.Object("Deployment", "eventing-controller") == nil {
+	state, backends := s.w.Object("ConfigMap", "eventing-controller-state"), s.w.Object("ConfigMap", "eventing-backends")
+	if s.silent || state == nil || backends == nil || s.w.Object("Deployment", "eventing-controller") == nil {
 		return
 	}
-	b, err := backend.ParseBackends(observed.Data(contract))
+	b, err := backend.ParseBackends(observed.Data(backends))
 	if err != nil || b.Undecided() {
 		return // what was served is served on
 	}

@@ -39,7 +39,7 @@ func (nats) pending(w *observed.World) int64 {
 }
 
 // leave closes the stream, and waits until it is empty.
-func (n nats) leave(t *turn) {
+func (n nats) leave(t *reconciliation) {
 	w := t.w
 	info := w.NATS.Stream
 	if t.forced() {
@@ -76,14 +76,14 @@ func (n nats) leave(t *turn) {
 	}
 }
 
-func (n nats) remove(t *turn) {
+func (n nats) remove(t *reconciliation) {
 	t.step(operatorv1alpha1.ReasonRemoving, "NATS is drained, and is being removed.")
 	n.removed(t.Rules, t.w, t.o, t.forced())
 }
 
 // drain finds out first what would keep NATS from being emptied: until then, events are taken.
 func (n nats) drain(d *Rules, w *observed.World, o *Decision, hinders blocked) bool {
-	contract, err := w.Contract(d.Names)
+	backends, err := w.Backends(d.Names)
 	switch {
 	case n.finished(d, w):
 		return true
@@ -96,9 +96,9 @@ func (n nats) drain(d *Rules, w *observed.World, o *Decision, hinders blocked) b
 		return false
 	case !d.stopped(w, o, d.Names.Publisher(), observed.Publisher):
 		// Its pods answer what they have taken. What comes after that is refused by the Service.
-	case w.Available() && err == nil && len(contract.Accept) > 0:
-		contract.Accept = nil
-		o.do(d.contract(w, contract, "accept no more events"))
+	case w.Available() && err == nil && len(backends.Accept) > 0:
+		backends.Accept = nil
+		o.do(d.backends(w, backends, "accept no more events"))
 	case !d.emptied(w, o, hinders):
 		return false
 	}

@@ -59,12 +59,12 @@ func (d *Rules) permitted(w *observed.World, b operatorv1alpha1.BackendType) boo
 
 // unready says why the publisher must not send to a backend.
 func (d *Rules) unready(w *observed.World, to operatorv1alpha1.BackendType) string {
-	contract, err := w.Contract(d.Names)
-	t := &turn{Rules: d, w: w, target: to, wanted: d.carrier(to), contract: contract}
+	backends, err := w.Backends(d.Names)
+	t := &reconciliation{Rules: d, w: w, target: to, wanted: d.carrier(to), backends: backends}
 	switch {
-	case err != nil || t.wanted == nil || !contract.Accept.Has(to) || !contract.Serving.Has(to):
+	case err != nil || t.wanted == nil || !backends.Accept.Has(to) || !backends.Serving.Has(to):
 		return fmt.Sprintf("%s is not served", to)
-	case t.wanted.away(d, w, contract.Epoch):
+	case t.wanted.away(d, w, backends.Epoch):
 		return ""
 	case !t.taking():
 		return fmt.Sprintf("%s takes no events", to)

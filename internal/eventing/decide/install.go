@@ -29,10 +29,10 @@ type installer interface {
 	// secrets are those that it has and that the chart does not render.
 	secrets(backend.Names) []observed.Key
 	// credentials creates or completes those that are missing.
-	credentials(*turn) []Action
+	credentials(*reconciliation) []Action
 	// again is what goes before anything else when it is wanted: it removes what says that the
-	// backend was left. nil if nothing does.
-	again(*turn) Action
+	// backend was outgoing. nil if nothing does.
+	again(*reconciliation) Action
 	// values are its values, as the spec asks for them.
 	values(d *Rules, spec *operatorv1alpha1.EventingSpec, keys map[string]string, authority []byte) (map[string]any, error)
 }
@@ -61,7 +61,7 @@ func (d *Rules) Planned(spec *operatorv1alpha1.EventingSpec) []observed.Key {
 
 // installed adds the actions that make all objects as they are wanted. It is true if there are
 // none.
-func (t *turn) installed() bool {
+func (t *reconciliation) installed() bool {
 	w, o := t.w, t.o
 	before := len(o.Actions)
 	if o.do(t.relabel(w)...); len(o.Actions) > before {
@@ -96,12 +96,11 @@ func (t *turn) installed() bool {
 }
 
 // install adds the action that makes one object as it is rendered.
-func (t *turn) install(u *unstructured.Unstructured) {
+func (t *reconciliation) install(u *unstructured.Unstructured) {
 	is := t.w.Ours[observed.KeyOf(u)]
-	epoch := t.contract.Epoch
-	if t.left(u) {
-		// What it was left with says whether it was drained, so it keeps its epoch. What is gone of
-		// it stays so.
+	epoch := t.backends.Epoch
+	if t.outgoing(u) {
+		// Its epoch says whether it was drained, so it is kept. What is gone of it stays so.
 		if is == nil {
 			return
 		}
@@ -158,8 +157,8 @@ func (d *Rules) relabel(w *observed.World) (actions []Action) {
 	return actions
 }
 
-// left tells whether an object is one of a backend that is left.
-func (t *turn) left(u *unstructured.Unstructured) bool {
+// outgoing tells whether an object is one of an outgoing backend.
+func (t *reconciliation) outgoing(u *unstructured.Unstructured) bool {
 	for _, c := range t.known() {
 		if u.GetLabels()[backend.PlaneLabel] == string(backend.PlaneOf(c.is)) {
 			return c.is != t.target
@@ -169,8 +168,8 @@ func (t *turn) left(u *unstructured.Unstructured) bool {
 }
 
 // prune are the deletions of objects that an older version, or other values, have left. What is of
-// a backend that is left has rules of its own.
-func (t *turn) prune(want map[observed.Key]bool) (actions []Action) {
+// an outgoing backend has rules of its own.
+func (t *reconciliation) prune(want map[observed.Key]bool) (actions []Action) {
 	stay := map[observed.Key]bool{{Kind: "ConfigMap", Name: t.Names.Backends()}: true, {Kind: "ConfigMap", Name: t.Names.ControllerState()}: true}
 	for _, c := range t.known() {
 		for _, key := range c.secrets(t.Names) {
@@ -178,7 +177,7 @@ func (t *turn) prune(want map[observed.Key]bool) (actions []Action) {
 		}
 	}
 	for _, key := range t.w.Keys() {
-		if u := t.w.Ours[key]; !want[key] && !stay[key] && u.GetDeletionTimestamp() == nil && !t.left(u) {
+		if u := t.w.Ours[key]; !want[key] && !stay[key] && u.GetDeletionTimestamp() == nil && !t.outgoing(u) {
 			actions = append(actions, Remove{u})
 		}
 	}
@@ -187,7 +186,7 @@ func (t *turn) prune(want map[observed.Key]bool) (actions []Action) {
 
 // render renders everything: the backend that is wanted from the spec, and each other one, while it
 // is there, from the values that it was last rendered with.
-func (t *turn) render() ([]*unstructured.Unstructured, error) {
+func (t *reconciliation) render() ([]*unstructured.Unstructured, error) {
 	optional := map[string]bool{}
 	for _, dep := range t.w.Dependencies {
 		if dep.Feature != "" {

@@ -169,7 +169,7 @@ func (s *scene) ended(t *testing.T, to operatorv1alpha1.BackendType, after any) 
 	t.Helper()
 	s.rest(t, after)
 	last := s.d.Decide(s.w)
-	if last.State != operatorv1alpha1.StateReady || last.Active != to || last.Serving.String() != string(to) || newTurn(s.d, s.w, last, to).leaving != nil {
+	if last.State != operatorv1alpha1.StateReady || last.Active != to || last.Serving.String() != string(to) || newReconciliation(s.d, s.w, last, to).leaving != nil {
 		t.Fatalf("after %v: %s, active %s, serving %s\n%+v", after, last.State, last.Active, last.Serving, last.Conditions)
 	}
 }
@@ -198,7 +198,7 @@ func atEach(t *testing.T, s *scene, nth int, play func(t *testing.T, s *scene, d
 
 func (s *scene) backends(t *testing.T) backend.Backends {
 	t.Helper()
-	b, err := s.w.Contract(s.d.Names)
+	b, err := s.w.Backends(s.d.Names)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/observed"
 )
 
-// leaver is what a backend is asked that is left, in a switch.
+// leaver is what the outgoing backend of a switch is asked.
 type leaver interface {
 	// exists tells whether there is anything of it but volume claims.
 	exists(*Rules, *observed.World) bool
@@ -14,14 +14,14 @@ type leaver interface {
 	// pending is how many events it holds, if that is known.
 	pending(*observed.World) int64
 	// leave closes it, and waits until it holds nothing.
-	leave(*turn)
+	leave(*reconciliation)
 	// remove removes it when it is finished, and when the controller knows that.
-	remove(*turn)
+	remove(*reconciliation)
 }
 
 // leave closes the first of the other backends, waits until it holds nothing, and removes it. The
-// next one is left when nothing of it is there any more.
-func (t *turn) leave() {
+// next one follows when nothing of it is there any more.
+func (t *reconciliation) leave() {
 	switch from := t.leaving; {
 	case from == nil:
 	case !from.finished(t.Rules, t.w):
@@ -33,6 +33,6 @@ func (t *turn) leave() {
 	}
 }
 
-// forced tells whether somebody has asked to remove the backend that is left with what it holds, in
+// forced tells whether somebody has asked to remove the outgoing backend with what it holds, in
 // this switch.
-func (t *turn) forced() bool { return t.w.Forced(t.leaving.is, t.target) }
+func (t *reconciliation) forced() bool { return t.w.Forced(t.leaving.is, t.target) }

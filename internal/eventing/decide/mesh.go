@@ -45,11 +45,11 @@ func (mesh) planned(n backend.Names, _ operatorv1alpha1.BackendConfig) []observe
 }
 
 // again: a new Broker has no Trigger that is ready, whatever was said about the former one.
-func (mesh) again(t *turn) Action {
+func (mesh) again(t *reconciliation) Action {
 	broker := t.w.Object("Broker", t.Names.Broker())
 	switch {
-	case broker == nil && t.contract.Serving.Has(t.target):
-		return t.Rules.contract(t.w, t.fresh(), "begin an epoch")
+	case broker == nil && t.backends.Serving.Has(t.target):
+		return t.Rules.backends(t.w, t.fresh(), "begin an epoch")
 	case broker != nil && broker.GetAnnotations()[leftAnnotation] != "":
 		return Patch{broker, annotations(map[string]any{leftAnnotation: nil}), "remove the mark that nobody publishes"}
 	}
@@ -77,7 +77,7 @@ func (mesh) values(*Rules, *operatorv1alpha1.EventingSpec, map[string]string, []
 func brokerKey(n backend.Names) observed.Key { return observed.Key{Kind: "Broker", Name: n.Broker()} }
 
 // prepared waits for the Broker.
-func (m mesh) prepared(t *turn) bool {
+func (m mesh) prepared(t *reconciliation) bool {
 	if !m.takes(t.Rules, t.w) {
 		t.down(downLimit)
 		return false
@@ -90,12 +90,12 @@ func (mesh) takes(d *Rules, w *observed.World) bool {
 	return url != ""
 }
 
-func (mesh) marks(t *turn) []Action {
+func (mesh) marks(t *reconciliation) []Action {
 	broker := t.w.Object("Broker", t.Names.Broker())
 	if broker.GetAnnotations()[openedAnnotation] != "" {
 		return nil
 	}
-	return []Action{Patch{broker, annotations(map[string]any{openedAnnotation: t.contract.Epoch}), "write that events are published"}}
+	return []Action{Patch{broker, annotations(map[string]any{openedAnnotation: t.backends.Epoch}), "write that events are published"}}
 }
 
 // warnings: the mesh stores nothing, so a client is told what a sink answers.
@@ -107,7 +107,7 @@ func (mesh) warnings(w *observed.World) []Action {
 	return []Action{Tell{"Warning", "SinksRefuse", "The sinks of these Subscriptions do not take events now: " + observed.Names(refused) + ". On EventMesh clients cannot publish events of their types until they do."}}
 }
 
-func (mesh) report(t *turn) {
+func (mesh) report(t *reconciliation) {
 	if refuses(t.Rules, t.w) != "" {
 		t.down(downLimit)
 		return
@@ -116,12 +116,12 @@ func (mesh) report(t *turn) {
 	meta.RemoveStatusCondition(&t.o.Conditions, operatorv1alpha1.ConditionStreamSize)
 }
 
-func (mesh) address(t *turn, b *backend.Backends) {
+func (mesh) address(t *reconciliation, b *backend.Backends) {
 	broker := t.w.Object("Broker", t.Names.Broker())
 	if url, _ := dependency.BrokerURL(broker); url != "" {
 		b.Mesh = &backend.MeshAddress{Broker: t.Names.Broker(), URL: url}
 	} else if broker != nil {
-		b.Mesh = t.contract.Mesh // it is not ready now
+		b.Mesh = t.backends.Mesh // it is not ready now
 	} else {
 		b.Mesh = nil
 	}
@@ -155,7 +155,7 @@ func (mesh) finished(d *Rules, w *observed.World) bool {
 
 // leave deletes the Broker when nothing can be in its Channels any more. The Trigger stays until
 // then: a Channel without subscribers answers with success, and delivers nothing.
-func (mesh) leave(t *turn) {
+func (mesh) leave(t *reconciliation) {
 	broker := t.w.Object("Broker", t.Names.Broker())
 	if broker.GetDeletionTimestamp() != nil {
 		t.step(operatorv1alpha1.ReasonRemoving, "The Broker is being deleted.")
@@ -183,7 +183,7 @@ func (mesh) leave(t *turn) {
 	t.o.do(Remove{broker})
 }
 
-func (mesh) remove(t *turn) {
+func (mesh) remove(t *reconciliation) {
 	t.step(operatorv1alpha1.ReasonRemoving, "The controller deletes its Trigger.")
 	for _, key := range t.w.Keys() {
 		if u := t.w.Ours[key]; u.GetLabels()[backend.PlaneLabel] == string(backend.PlaneMesh) {

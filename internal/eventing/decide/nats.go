@@ -43,7 +43,7 @@ func (nats) secrets(n backend.Names) []observed.Key {
 }
 
 // credentials: those that outlive NATS are created with each backend.
-func (n nats) credentials(t *turn) (actions []Action) {
+func (n nats) credentials(t *reconciliation) (actions []Action) {
 	if len(t.keys) < len(identity.Users) {
 		actions = append(actions, Credentials{t.Names.NATSUsers()})
 	}
@@ -56,7 +56,7 @@ func (n nats) credentials(t *turn) (actions []Action) {
 }
 
 // again: from now on, events may come in again.
-func (n nats) again(t *turn) Action {
+func (n nats) again(t *reconciliation) Action {
 	config := t.w.Object("ConfigMap", t.Names.NATSConfig())
 	if observed.Data(config)[observed.DrainedKey] == "" {
 		return nil
@@ -74,7 +74,7 @@ func natsConfigKey(n backend.Names) observed.Key {
 }
 
 // prepared makes the stream as it is wanted: closed if it is new.
-func (n nats) prepared(t *turn) bool {
+func (n nats) prepared(t *reconciliation) bool {
 	w, o := t.w, t.o
 	info := w.NATS.Stream
 	switch {
@@ -85,19 +85,19 @@ func (n nats) prepared(t *turn) bool {
 		}
 		t.down(limit)
 		return false
-	case info == nil && (t.contract.Serving.Has(operatorv1alpha1.NATS) || t.contract.Accept.Has(operatorv1alpha1.NATS)):
+	case info == nil && (t.backends.Serving.Has(operatorv1alpha1.NATS) || t.backends.Accept.Has(operatorv1alpha1.NATS)):
 		// A stream that is gone had consumers, and the new one has none. A report about the old one
 		// must not open it.
-		o.do(t.Rules.contract(w, t.fresh(), "begin an epoch"))
+		o.do(t.Rules.backends(w, t.fresh(), "begin an epoch"))
 	case info == nil:
-		o.do(CreateStream{wantedStream(w, t.contract.Epoch, false)})
+		o.do(CreateStream{wantedStream(w, t.backends.Epoch, false)})
 	case stream.Epoch(info.Config) == "":
 		o.AtLeast(operatorv1alpha1.StateWarning)
 		o.Condition(operatorv1alpha1.ConditionBackendAvailable, false, operatorv1alpha1.ReasonForeignObject,
 			"Stream %s in NATS was not created by this operator, and is left as it is. Delete the volumes of NATS if you need no event in them.", info.Config.Name)
 		return false
-	case stream.Differs(info.Config, streamConfig(w, t.contract.Epoch)):
-		o.do(UpdateStream{info, streamConfig(w, t.contract.Epoch), "update"})
+	case stream.Differs(info.Config, streamConfig(w, t.backends.Epoch)):
+		o.do(UpdateStream{info, streamConfig(w, t.backends.Epoch), "update"})
 	default:
 		return true
 	}
@@ -115,25 +115,25 @@ func (nats) away(d *Rules, w *observed.World, epoch string) bool {
 }
 
 // marks: the volumes have them, and the ConfigMap, which is all there is with storage in memory.
-func (nats) marks(t *turn) (marks []Action) {
+func (nats) marks(t *reconciliation) (marks []Action) {
 	for i := range t.w.Claims {
 		c := &t.w.Claims[i]
-		if c.Annotations[backend.EpochAnnotation] != t.contract.Epoch || c.Annotations[observed.DrainedAnnotation] != "" {
-			marks = append(marks, Patch{observed.Claim(c), annotations(map[string]any{backend.EpochAnnotation: t.contract.Epoch, observed.DrainedAnnotation: nil}), "write the epoch"})
+		if c.Annotations[backend.EpochAnnotation] != t.backends.Epoch || c.Annotations[observed.DrainedAnnotation] != "" {
+			marks = append(marks, Patch{observed.Claim(c), annotations(map[string]any{backend.EpochAnnotation: t.backends.Epoch, observed.DrainedAnnotation: nil}), "write the epoch"})
 		}
 	}
-	if config := t.w.Object("ConfigMap", t.Names.NATSConfig()); observed.Data(config)[observed.OpenedKey] != t.contract.Epoch {
-		marks = append(marks, Patch{config, map[string]any{"data": map[string]any{observed.OpenedKey: t.contract.Epoch}}, "write that the stream was opened"})
+	if config := t.w.Object("ConfigMap", t.Names.NATSConfig()); observed.Data(config)[observed.OpenedKey] != t.backends.Epoch {
+		marks = append(marks, Patch{config, map[string]any{"data": map[string]any{observed.OpenedKey: t.backends.Epoch}}, "write that the stream was opened"})
 	}
 	return marks
 }
 
-func (nats) open(t *turn) Action {
-	return UpdateStream{t.w.NATS.Stream, wantedStream(t.w, t.contract.Epoch, true), "open"}
+func (nats) open(t *reconciliation) Action {
+	return UpdateStream{t.w.NATS.Stream, wantedStream(t.w, t.backends.Epoch, true), "open"}
 }
 
 // report says how much room there is for events, and keeps the certificate new.
-func (nats) report(t *turn) {
+func (nats) report(t *reconciliation) {
 	w, o := t.w, t.o
 	t.size(w, o)
 	reason, message := room(t.Rules, w, o)
@@ -147,7 +147,7 @@ func (nats) report(t *turn) {
 	o.Condition(operatorv1alpha1.ConditionBackendAvailable, reason == operatorv1alpha1.ReasonNATSAvailable, reason, "%s", message)
 }
 
-func (n nats) address(t *turn, b *backend.Backends) {
+func (n nats) address(t *reconciliation, b *backend.Backends) {
 	b.NATS = nil
 	if t.target == operatorv1alpha1.NATS || !n.finished(t.Rules, t.w) {
 		b.NATS = &backend.NATSAddress{URL: t.NATSURL, Stream: backend.Stream, CA: t.Names.NATSCA()}

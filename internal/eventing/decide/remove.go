@@ -133,13 +133,13 @@ func (d *Rules) undone(w *observed.World, o *Decision) bool {
 	const limit = 30 * time.Second
 	controller := rollout.As[appsv1.Deployment](w.Object("Deployment", d.Names.Controller()))
 	is := w.Object("ConfigMap", d.Names.Backends())
-	contract, err := w.Contract(d.Names)
+	backends, err := w.Backends(d.Names)
 	if err != nil || controller == nil {
 		return true
 	}
-	if !contract.Removed || len(contract.Serving)+len(contract.Accept) > 0 {
-		contract.Serving, contract.Accept, contract.Removed, contract.Epoch = nil, nil, true, w.NewEpoch
-		o.do(d.contract(w, contract, "serve no backend"))
+	if !backends.Removed || len(backends.Serving)+len(backends.Accept) > 0 {
+		backends.Serving, backends.Accept, backends.Removed, backends.Epoch = nil, nil, true, w.NewEpoch
+		o.do(d.backends(w, backends, "serve no backend"))
 		return false
 	}
 	finalized := slices.ContainsFunc(w.Subscriptions, func(s observed.Subscription) bool { return s.Finalizer })

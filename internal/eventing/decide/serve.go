@@ -19,31 +19,31 @@ import (
 // taker is what a backend is asked that is to take events.
 type taker interface {
 	// prepared makes it ready to be opened. It is false until that is done, and says why.
-	prepared(*turn) bool
+	prepared(*reconciliation) bool
 	// takes tells whether it takes events.
 	takes(*Rules, *observed.World) bool
 	// away tells whether it was opened in this epoch, with all that delivers, and does not answer
 	// now. The publisher may be there then.
 	away(d *Rules, w *observed.World, epoch string) bool
 	// marks write that it may hold events, before it can; none if that is written.
-	marks(*turn) []Action
+	marks(*reconciliation) []Action
 	// warnings are what people are told before it takes events.
 	warnings(*observed.World) []Action
 	// open opens it after it was accepted; nil if that is all that it needs.
-	open(*turn) Action
+	open(*reconciliation) Action
 	// report says how it is while it takes events.
-	report(*turn)
+	report(*reconciliation)
 	// address writes where it is. A program that is given no address does not connect.
-	address(*turn, *backend.Backends)
+	address(*reconciliation, *backend.Backends)
 	// problem is why it takes none; "" if nothing is known.
 	problem(*Rules, *observed.World) string
 	// degraded says which pods of it are not ready; "" if all are.
 	degraded(*Rules, *observed.World) string
 }
 
-// fresh is the contract when there is none, or when what takes events is another one: what is there
+// fresh is the backends when there is none, or when what takes events is another one: what is there
 // of the other backends goes on.
-func (t *turn) fresh() backend.Backends {
+func (t *reconciliation) fresh() backend.Backends {
 	b := backend.Backends{Epoch: t.w.NewEpoch}
 	t.addresses(&b)
 	for _, c := range t.others() {
@@ -58,24 +58,24 @@ func (t *turn) fresh() backend.Backends {
 }
 
 // addresses writes where the backends are that are wanted, or that still hold events.
-func (t *turn) addresses(b *backend.Backends) {
+func (t *reconciliation) addresses(b *backend.Backends) {
 	for _, c := range t.known() {
 		c.address(t, b)
 	}
 }
 
 // taking tells whether the wanted backend takes events.
-func (t *turn) taking() bool {
+func (t *reconciliation) taking() bool {
 	c := t.carrier(t.target)
 	return c != nil && c.takes(t.Rules, t.w)
 }
 
 // waiting are the Subscriptions that are not ready on the wanted backend in this epoch. Whether
 // they are on another one does not matter.
-func (t *turn) waiting() (all []observed.Subscription) {
+func (t *reconciliation) waiting() (all []observed.Subscription) {
 	state := t.w.ControllerState(t.Names)
 	for _, s := range t.w.Subscriptions {
-		ready := s.Epochs[t.target] == t.contract.Epoch || state.AllReady(t.contract, t.target, s.Version)
+		ready := s.Epochs[t.target] == t.backends.Epoch || state.AllReady(t.backends, t.target, s.Version)
 		if s.Valid && !s.Deleting && !s.Skipped && !ready {
 			all = append(all, s)
 		}
@@ -84,21 +84,21 @@ func (t *turn) waiting() (all []observed.Subscription) {
 }
 
 // serve makes the controller follow the wanted backend, and each other one until that is finished.
-func (t *turn) serve() bool {
+func (t *reconciliation) serve() bool {
 	serving := backend.Set{t.target}
 	for _, c := range t.others() {
 		if !c.finished(t.Rules, t.w) {
 			serving = append(serving, c.is)
 		}
 	}
-	next, why := t.contract, ""
-	if t.addresses(&next); !maps.Equal(next.Data(), t.contract.Data()) {
+	next, why := t.backends, ""
+	if t.addresses(&next); !maps.Equal(next.Data(), t.backends.Data()) {
 		why = "write the address of " + string(t.target)
 	}
 	// A backend that is not served, or not any more, is not accepted: a Broker that somebody
 	// deleted comes back without Triggers.
-	next.Accept = slices.DeleteFunc(slices.Clone(next.Accept), func(b operatorv1alpha1.BackendType) bool { return !t.contract.Serving.Has(b) || !serving.Has(b) })
-	if next.Accept.String() != t.contract.Accept.String() {
+	next.Accept = slices.DeleteFunc(slices.Clone(next.Accept), func(b operatorv1alpha1.BackendType) bool { return !t.backends.Serving.Has(b) || !serving.Has(b) })
+	if next.Accept.String() != t.backends.Accept.String() {
 		why = "accept no more events for what is not served"
 	}
 	if next.Serving.String() != serving.String() {
@@ -110,10 +110,10 @@ func (t *turn) serve() bool {
 	if why == "" {
 		return true
 	}
-	t.o.do(t.Rules.contract(t.w, next, why))
+	t.o.do(t.Rules.backends(t.w, next, why))
 	t.o.AtLeast(operatorv1alpha1.StateProcessing)
 	reason := operatorv1alpha1.ReasonProvisioning
-	if len(serving) == 1 || len(serving) < len(t.contract.Serving) {
+	if len(serving) == 1 || len(serving) < len(t.backends.Serving) {
 		reason = operatorv1alpha1.ReasonRemoving // another backend holds nothing more
 	}
 	t.step(reason, "The controller is asked to serve %s.", serving)
@@ -125,10 +125,10 @@ func (t *turn) serve() bool {
 
 // open lets the wanted backend take events, when each Subscription is ready there. What it intends
 // is written before.
-func (t *turn) open() bool {
+func (t *reconciliation) open() bool {
 	w, o := t.w, t.o
 	marks := t.wanted.marks(t)
-	accepted := t.contract.Accept.Has(t.target)
+	accepted := t.backends.Accept.Has(t.target)
 	if accepted && t.taking() {
 		o.do(marks...)
 		t.wanted.report(t)
@@ -150,10 +150,10 @@ func (t *turn) open() bool {
 	case len(marks) > 0:
 		o.do(marks...)
 	case !accepted:
-		next := t.contract
+		next := t.backends
 		next.Accept = append(slices.Clone(next.Accept), t.target)
 		o.do(t.wanted.warnings(w)...)
-		o.do(t.Rules.contract(w, next, "accept events"))
+		o.do(t.Rules.backends(w, next, "accept events"))
 	default:
 		if opens := t.wanted.open(t); opens != nil {
 			o.do(opens)
@@ -165,10 +165,10 @@ func (t *turn) open() bool {
 // publishes is the backend that the publisher is rendered for; "" if it is not rendered. It is
 // created when the backend takes events and each Subscription is ready there. It moves to another
 // backend under the same conditions, and stays otherwise: its pods refuse what cannot be stored.
-func (t *turn) publishes() operatorv1alpha1.BackendType {
+func (t *reconciliation) publishes() operatorv1alpha1.BackendType {
 	w := t.w
 	is := observed.SendsTo(w.Object("Deployment", t.Names.Publisher()))
-	accepted := t.contract.Accept.Has(t.target)
+	accepted := t.backends.Accept.Has(t.target)
 	switch {
 	case is == t.target:
 		return is
@@ -176,7 +176,7 @@ func (t *turn) publishes() operatorv1alpha1.BackendType {
 		return t.target
 	case is != "":
 		return is
-	case accepted && t.wanted.away(t.Rules, w, t.contract.Epoch):
+	case accepted && t.wanted.away(t.Rules, w, t.backends.Epoch):
 		return t.target // somebody deleted it while the backend is away
 	}
 	return ""
@@ -184,7 +184,7 @@ func (t *turn) publishes() operatorv1alpha1.BackendType {
 
 // moved is true when each pod of the publisher sends to the wanted backend. After that, no other
 // backend is accepted.
-func (t *turn) moved() bool {
+func (t *reconciliation) moved() bool {
 	deployment := t.w.Object("Deployment", t.Names.Publisher())
 	publisher := rollout.As[appsv1.Deployment](deployment)
 	if publisher == nil {
@@ -200,10 +200,10 @@ func (t *turn) moved() bool {
 		t.step(operatorv1alpha1.ReasonRollingOut, "%s", message)
 		return false
 	}
-	if t.contract.Accept.String() != (backend.Set{t.target}).String() {
-		next := t.contract
+	if t.backends.Accept.String() != (backend.Set{t.target}).String() {
+		next := t.backends
 		next.Accept = backend.Set{t.target}
-		t.o.do(t.Rules.contract(t.w, next, "accept events for "+string(t.target)+" alone"))
+		t.o.do(t.Rules.backends(t.w, next, "accept events for "+string(t.target)+" alone"))
 		return false
 	}
 	return true
@@ -211,7 +211,7 @@ func (t *turn) moved() bool {
 
 // refused tells whether nothing takes what a pod sends that hangs on a dead node. One that does not
 // say where it sends may send to each backend.
-func (t *turn) refused(p corev1.Pod) bool {
+func (t *reconciliation) refused(p corev1.Pod) bool {
 	if !t.w.Lingers(p) {
 		return false
 	}
@@ -222,7 +222,7 @@ func (t *turn) refused(p corev1.Pod) bool {
 }
 
 // stillSend names pods of the publisher, and the backends that they send to.
-func (t *turn) stillSend(pods []corev1.Pod) string {
+func (t *reconciliation) stillSend(pods []corev1.Pod) string {
 	var to, names []string
 	for _, c := range t.others() {
 		if slices.ContainsFunc(pods, func(p corev1.Pod) bool { return observed.Destination(p) == c.is }) {
@@ -238,8 +238,8 @@ func (t *turn) stillSend(pods []corev1.Pod) string {
 	return fmt.Sprintf("These pods still send to %s: %s.", strings.Join(to, " and "), strings.Join(names, ", "))
 }
 
-// contract writes the ConfigMap that controller and publisher follow.
-func (d *Rules) contract(w *observed.World, b backend.Backends, why string) Action {
+// backends writes the ConfigMap that controller and publisher follow.
+func (d *Rules) backends(w *observed.World, b backend.Backends, why string) Action {
 	content := map[string]any{}
 	for key, value := range b.Data() {
 		content[key] = value

@@ -16,31 +16,31 @@ const (
 	// awaitController and awaitSubscriptions are how long a switch waits before it says that it is
 	// blocked.
 	awaitController, awaitSubscriptions = 2 * time.Minute, 5 * time.Minute
-	// drainLimit is how long the backend that is left may hold events before that is a warning.
+	// drainLimit is how long the outgoing backend may hold events before that is a warning.
 	drainLimit = 30 * time.Minute
 )
 
-// turn is one look at all backends: the one that is wanted, and the others, which may still be
-// there. Nothing of a switch is stored: the first rule that does not hold is the step.
-type turn struct {
+// reconciliation is one look at all backends: the one that is wanted, and the others, which may
+// still be there. Nothing of a switch is stored: the first rule that does not hold is the step.
+type reconciliation struct {
 	*Rules
 	w      *observed.World
 	o      *Decision
 	target operatorv1alpha1.BackendType
-	// wanted is the backend of the name target. leaving is the first one of the others that exists,
-	// which is left now; nil if none exists. All others are served and kept safe meanwhile.
+	// wanted is the backend of the name target. leaving is the outgoing one, the first of the
+	// others that exists; nil if none does. All others are served and kept safe meanwhile.
 	wanted, leaving *carrier
 	// ready: nothing of others is missing.
 	ready bool
-	// contract is what publisher and controller follow.
-	contract backend.Backends
+	// backends are what publisher and controller follow.
+	backends backend.Backends
 	// keys are the public keys of the users of NATS.
 	keys map[string]string
 }
 
-// newTurn is a look at the backends of which one is wanted.
-func newTurn(d *Rules, w *observed.World, o *Decision, target operatorv1alpha1.BackendType) *turn {
-	t := &turn{Rules: d, w: w, o: o, target: target, wanted: d.carrier(target)}
+// newReconciliation is a look at the backends of which one is wanted.
+func newReconciliation(d *Rules, w *observed.World, o *Decision, target operatorv1alpha1.BackendType) *reconciliation {
+	t := &reconciliation{Rules: d, w: w, o: o, target: target, wanted: d.carrier(target)}
 	for _, c := range t.others() {
 		if t.leaving == nil && c.exists(d, w) {
 			t.leaving = c
@@ -50,7 +50,7 @@ func newTurn(d *Rules, w *observed.World, o *Decision, target operatorv1alpha1.B
 }
 
 // others are all backends but the wanted one. Whether something of them is there does not matter.
-func (t *turn) others() (all []*carrier) {
+func (t *reconciliation) others() (all []*carrier) {
 	for _, c := range t.known() {
 		if c.is != t.target {
 			all = append(all, c)
@@ -61,7 +61,7 @@ func (t *turn) others() (all []*carrier) {
 
 // run makes the wanted backend take events, moves the publisher to it, and removes the others when
 // they hold nothing more.
-func (t *turn) run() {
+func (t *reconciliation) run() {
 	w, o := t.w, t.o
 	if t.leaving == nil {
 		o.Condition(operatorv1alpha1.ConditionSwitching, false, operatorv1alpha1.ReasonIdle, "")
@@ -70,18 +70,18 @@ func (t *turn) run() {
 		return
 	}
 	var err error
-	if t.contract, err = w.Contract(t.Names); err != nil {
+	if t.backends, err = w.Backends(t.Names); err != nil {
 		o.AtLeast(operatorv1alpha1.StateProcessing)
-		o.do(t.Rules.contract(w, t.fresh(), "begin an epoch"))
+		o.do(t.Rules.backends(w, t.fresh(), "begin an epoch"))
 		return
 	}
-	o.Serving = t.contract.Serving
+	o.Serving = t.backends.Serving
 	if !t.installed() {
 		o.AtLeast(operatorv1alpha1.StateProcessing)
 		if problem := meta.FindStatusCondition(o.Conditions, operatorv1alpha1.ConditionBackendAvailable); problem == nil {
 			t.unavailable("The backend is being installed.")
 		}
-		if !t.contract.Accept.Has(t.target) { // later this is a repair, and the step is the one of the look before
+		if !t.backends.Accept.Has(t.target) { // later this is a repair, and the step is the one of the look before
 			t.step(operatorv1alpha1.ReasonProvisioning, "The backend %s is being installed.", t.target)
 		}
 		return
@@ -96,7 +96,7 @@ func (t *turn) run() {
 }
 
 // hindered tells whether something has to be deleted by people first. Then nothing is applied.
-func (t *turn) hindered() bool {
+func (t *reconciliation) hindered() bool {
 	reason, message := t.wanted.unavailable, t.wanted.unfit(t.Rules, t.w)
 	switch {
 	case len(t.w.Foreign) > 0:
@@ -113,7 +113,7 @@ func (t *turn) hindered() bool {
 }
 
 // step reports how far a switch is, if there is one: while anything of another backend is there.
-func (t *turn) step(reason, format string, args ...any) {
+func (t *reconciliation) step(reason, format string, args ...any) {
 	if t.leaving == nil {
 		return
 	}
@@ -125,7 +125,7 @@ func (t *turn) step(reason, format string, args ...any) {
 }
 
 // await is step, and a warning if the switch has taken longer than a limit.
-func (t *turn) await(reason string, limit time.Duration, format string, args ...any) {
+func (t *reconciliation) await(reason string, limit time.Duration, format string, args ...any) {
 	if t.leaving == nil {
 		return
 	}
@@ -141,7 +141,7 @@ func (t *turn) await(reason string, limit time.Duration, format string, args ...
 // repeatReport repeats the last report if this look has something to do and nothing to say. Without
 // it, the next one would give the switch another beginning, from which its limits count, and which
 // the annotation names that was printed for people.
-func (t *turn) repeatReport() {
+func (t *reconciliation) repeatReport() {
 	last := t.w.Eventing.Status.Switch
 	if t.o.Switch == nil && last != nil && t.leaving != nil && last.From == t.leaving.is && last.To == t.target {
 		t.o.Switch = last.DeepCopy()
@@ -149,12 +149,12 @@ func (t *turn) repeatReport() {
 }
 
 // unavailable says that the wanted backend takes no events yet.
-func (t *turn) unavailable(format string, args ...any) {
+func (t *reconciliation) unavailable(format string, args ...any) {
 	t.o.Condition(operatorv1alpha1.ConditionBackendAvailable, false, t.wanted.unavailable, format, args...)
 }
 
 // down says why the wanted backend takes no event. After a limit somebody has to know.
-func (t *turn) down(limit time.Duration) {
+func (t *reconciliation) down(limit time.Duration) {
 	worst := operatorv1alpha1.StateError
 	if t.leaving != nil { // events are taken and delivered as before
 		worst = operatorv1alpha1.StateWarning

@@ -194,15 +194,15 @@ func TestWhatTheControllerMounts(t *testing.T) {
 		t.Errorf("something of NATS is there: %v", s.w.Keys())
 	}
 
-	// Servers that are left need a certificate of the new authority. Without servers, nothing needs
-	// one.
+	// Servers of the outgoing backend need a certificate of the new authority. Without servers,
+	// nothing needs one.
 	s = begin(t, toMesh)
 	s.until(t, "close stream sap")
 	authority := observed.Key{Kind: "Secret", Name: "eventing-nats-ca"}
 	delete(s.w.Ours, authority)
 	s.until(t, "create what Secret eventing-nats-ca lacks")
 	if did := s.step(); did != "create what Secret eventing-nats-tls lacks" {
-		t.Errorf("after the authority of NATS that is left: %q", did)
+		t.Errorf("after the authority of the outgoing NATS: %q", did)
 	}
 	s.ended(t, operatorv1alpha1.EventMesh, "a switch")
 	delete(s.w.Ours, authority)
@@ -318,7 +318,7 @@ func TestADeletedBroker(t *testing.T) {
 	s.ended(t, operatorv1alpha1.EventMesh, "the Triggers deliver")
 }
 
-// TestBlockedSwitches: what stops a switch, and what it says. The backend that is left goes on.
+// TestBlockedSwitches: what stops a switch, and what it says. The outgoing backend goes on.
 func TestBlockedSwitches(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
@@ -532,14 +532,14 @@ func (s *scene) controllerFor(i int) {
 	s.w.Subscriptions = all[i : i+1]
 	s.controller()
 	s.w.Subscriptions = all
-	contract, err := s.w.Contract(s.d.Names)
+	backends, err := s.w.Backends(s.d.Names)
 	if err != nil || s.w.Object("Deployment", "eventing-controller") == nil {
 		return
 	}
-	for _, b := range contract.Serving {
+	for _, b := range backends.Serving {
 		s.made[all[i].Name+string(b)] = true
 	}
-	s.promised[all[i].Name] = s.promised[all[i].Name] || len(contract.Serving) > 0
+	s.promised[all[i].Name] = s.promised[all[i].Name] || len(backends.Serving) > 0
 }
 
 // loss says how an event would be lost now; "" if none would.
@@ -555,14 +555,14 @@ func (s *scene) loss() string {
 			delete(s.made, sub.Name+string(third))
 		}
 	}
-	contract, err := s.w.Contract(s.d.Names)
+	backends, err := s.w.Backends(s.d.Names)
 	if err != nil {
 		return ""
 	}
 	for _, p := range s.w.PodsOf(observed.Publisher) {
 		to := operatorv1alpha1.BackendType(p.Labels[backend.BackendLabel])
-		t := &turn{Rules: s.d, w: s.w, target: to}
-		if !contract.Accept.Has(to) || to == operatorv1alpha1.NATS && !s.w.Available() || to != operatorv1alpha1.NATS && !t.taking() {
+		t := &reconciliation{Rules: s.d, w: s.w, target: to}
+		if !backends.Accept.Has(to) || to == operatorv1alpha1.NATS && !s.w.Available() || to != operatorv1alpha1.NATS && !t.taking() {
 			continue // it is refused
 		}
 		for _, sub := range s.w.Subscriptions {

@@ -52,11 +52,11 @@ func (m memory) planned(n backend.Names, _ operatorv1alpha1.BackendConfig) []obs
 	return []observed.Key{m.record(n)}
 }
 
-func (m memory) again(t *turn) Action {
+func (m memory) again(t *reconciliation) Action {
 	is := m.object(t.Rules, t.w)
 	switch {
-	case is == nil && (t.contract.Serving.Has(third) || t.contract.Accept.Has(third)):
-		return t.Rules.contract(t.w, t.fresh(), "begin an epoch")
+	case is == nil && (t.backends.Serving.Has(third) || t.backends.Accept.Has(third)):
+		return t.Rules.backends(t.w, t.fresh(), "begin an epoch")
 	case observed.Data(is)[observed.DrainedKey] != "":
 		return m.write(is, "remove the mark that Memory is drained", observed.DrainedKey, nil)
 	}
@@ -80,7 +80,7 @@ func (m memory) answers(d *Rules, w *observed.World) bool {
 	return is != nil && is.GetDeletionTimestamp() == nil && observed.Data(is)[memoryState] == "ready"
 }
 
-func (m memory) prepared(t *turn) bool {
+func (m memory) prepared(t *reconciliation) bool {
 	if !m.answers(t.Rules, t.w) {
 		t.down(downLimit)
 		return false
@@ -92,25 +92,25 @@ func (m memory) takes(d *Rules, w *observed.World) bool {
 	return m.answers(d, w) && observed.Data(m.object(d, w))[memoryDoor] == "open"
 }
 
-func (m memory) marks(t *turn) []Action {
+func (m memory) marks(t *reconciliation) []Action {
 	is := m.object(t.Rules, t.w)
-	if observed.Data(is)[observed.OpenedKey] == t.contract.Epoch {
+	if observed.Data(is)[observed.OpenedKey] == t.backends.Epoch {
 		return nil
 	}
-	return []Action{m.write(is, "write that the door was opened", observed.OpenedKey, t.contract.Epoch)}
+	return []Action{m.write(is, "write that the door was opened", observed.OpenedKey, t.backends.Epoch)}
 }
 
-func (m memory) open(t *turn) Action {
+func (m memory) open(t *reconciliation) Action {
 	return m.write(m.object(t.Rules, t.w), "open the door", memoryDoor, "open")
 }
 
-func (memory) report(t *turn) {
+func (memory) report(t *reconciliation) {
 	t.o.Condition(operatorv1alpha1.ConditionBackendAvailable, true, "MemoryAvailable", "")
 	meta.RemoveStatusCondition(&t.o.Conditions, operatorv1alpha1.ConditionStreamSize)
 }
 
-func (memory) address(*turn, *backend.Backends)       {}
-func (memory) problem(*Rules, *observed.World) string { return "Memory does not answer." }
+func (memory) address(*reconciliation, *backend.Backends) {}
+func (memory) problem(*Rules, *observed.World) string     { return "Memory does not answer." }
 
 func (m memory) exists(d *Rules, w *observed.World) bool { return w.Exists(d.Names, third) }
 
@@ -131,7 +131,7 @@ func (memory) pending(w *observed.World) (n int64) {
 	return n
 }
 
-func (m memory) leave(t *turn) {
+func (m memory) leave(t *reconciliation) {
 	is := m.object(t.Rules, t.w)
 	if t.forced() {
 		t.step(operatorv1alpha1.ReasonRemoving, "Memory is being removed by force.")
@@ -158,7 +158,7 @@ func (m memory) emptied(d *Rules, w *observed.World, o *Decision) {
 	}
 }
 
-func (m memory) remove(t *turn) {
+func (m memory) remove(t *reconciliation) {
 	t.step(operatorv1alpha1.ReasonRemoving, "Memory is being removed.")
 	m.removed(t.Rules, t.w, t.o, false)
 }
@@ -301,8 +301,8 @@ func (s *scene) unserved(t *testing.T) string {
 }
 
 // TestThreeBackends: a switch that is changed to a third backend, at each step. Both others hold
-// what they took until it is delivered; they are left one after the other, in one order, and the
-// report names the one that is left now. In each state, all that may hold events is served.
+// what they took until it is delivered; they go one after the other, in one order, and the report
+// names the one that goes now. In each state, all that may hold events is served.
 func TestThreeBackends(t *testing.T) {
 	t.Parallel() // its worlds are its own
 	both := 0
@@ -341,13 +341,13 @@ func TestThreeBackends(t *testing.T) {
 		})
 	}
 	if both < 6 {
-		t.Errorf("two backends were left in %d switches only", both)
+		t.Errorf("two backends were outgoing in %d switches only", both)
 	}
 }
 
-// TestTwoBackendsAreLeft: while two backends are left, neither is removed with what it holds, the
-// controller serves all three, and one that is stuck is removed by force alone.
-func TestTwoBackendsAreLeft(t *testing.T) {
+// TestTwoOutgoingBackends: while two backends are outgoing, neither is removed with what it holds,
+// the controller serves all three, and one that is stuck is removed by force alone.
+func TestTwoOutgoingBackends(t *testing.T) {
 	s := begin(t, change{third, operatorv1alpha1.NATS})
 	s.until(t, "open stream sap")
 	for _, b := range []operatorv1alpha1.BackendType{third, operatorv1alpha1.NATS} {

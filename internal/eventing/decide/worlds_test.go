@@ -116,7 +116,7 @@ func (s *scene) damage(r *rand.Rand, before *observed.World) string {
 	one := func(values ...string) string { return values[r.IntN(len(values))] }
 	often := func() bool { return r.IntN(4) > 0 }
 	epoch := func() string {
-		b, err := w.Contract(s.d.Names)
+		b, err := w.Backends(s.d.Names)
 		if err != nil || !often() {
 			return one("", "e0", "e1", "e2")
 		}

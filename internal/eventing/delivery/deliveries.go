@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/budget"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/pull"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/tally"
 )
@@ -52,7 +52,7 @@ type Options struct {
 // Keeper stores events that are given up: letters.Store.
 type Keeper interface {
 	// Put stores an event. id is the same each time for one event of one Subscription.
-	Put(ctx context.Context, l *contract.Letter, of *nats.Msg, id string) error
+	Put(ctx context.Context, l *wire.Letter, of *nats.Msg, id string) error
 }
 
 // Settings are how the events of one Subscription are delivered.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/pull"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
@@ -67,10 +67,10 @@ func (o *Options) postLetter(ctx context.Context, limit time.Duration, subscript
 // invalid gives a message up that is no event: no sink would ever take it. It tells whether NATS is
 // told later.
 func (w *worker) invalid(m *nats.Msg, about *nats.MsgMetadata, why error) (later bool) {
-	w.metrics.Count(contract.AnswerInvalid)
+	w.metrics.Count(wire.AnswerInvalid)
 	w.Log.Warn("a message is no event, and would never be delivered: it becomes a dead letter", zap.String("subscription", w.name),
 		zap.Uint64("sequence", about.Sequence.Stream), zap.Error(why))
-	o := outcome{code: contract.AnswerInvalid, problem: why.Error()}
+	o := outcome{code: wire.AnswerInvalid, problem: why.Error()}
 	if w.DeadLetters == nil {
 		if err := m.Term(); err != nil {
 			w.Log.Warn("cannot delete a message that is no event: NATS sends it again", zap.String("subscription", w.name), zap.Error(err))
@@ -89,11 +89,11 @@ func (w *worker) invalid(m *nats.Msg, about *nats.MsgMetadata, why error) (later
 // keep stores an event in the stream of dead letters.
 func (w *worker) keep(m *nats.Msg, about *nats.MsgMetadata, o outcome) bool {
 	now := time.Now()
-	l := &contract.Letter{
+	l := &wire.Letter{
 		Namespace: w.subscription.Namespace, Subscription: w.subscription.Name, UID: string(w.settings.UID),
 		Sink: redact.URL(w.settings.Sink), Answer: o.code, Problem: o.problem, Published: about.Timestamp, First: now, Last: now,
 	}
-	if o.code != contract.AnswerInvalid {
+	if o.code != wire.AnswerInvalid {
 		w.mu.Lock()
 		t := w.traces[about.Sequence.Stream]
 		w.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
@@ -35,9 +35,9 @@ func keeping(t *testing.T, d *Deliveries, js jetstream.JetStream, size int64) *l
 	return store
 }
 
-func stored(t *testing.T, s *letters.Store) []contract.Letter {
+func stored(t *testing.T, s *letters.Store) []wire.Letter {
 	t.Helper()
-	page, err := s.List(t.Context(), contract.Filter{}, 0, 1000)
+	page, err := s.List(t.Context(), wire.Filter{}, 0, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,11 +78,11 @@ func TestGivenUp(t *testing.T) {
 	}
 	got := stored(t, store)
 	const shown = "http://orders.shop.svc.cluster.local/in?a=…"
-	want := []contract.Letter{
+	want := []wire.Letter{
 		{Sequence: 1, Namespace: "shop", Subscription: "orders", UID: "uid-1", Sink: shown, ID: "7", Source: "shop", Type: "a.b", Answer: "422", Problem: "the sink answers 422"},
 		{Sequence: 2, Namespace: "shop", Subscription: "orders", UID: "uid-1", Sink: shown, Answer: "invalid", Problem: "attribute ce-specversion is missing", Bytes: 1},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(contract.Letter{}, "Tries", "Published", "First", "Last", "Stored")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(wire.Letter{}, "Tries", "Published", "First", "Last", "Stored")); diff != "" {
 		t.Fatalf("dead letters (-want +got):\n%s", diff)
 	}
 	l := got[0]
@@ -137,7 +137,7 @@ func TestNoRoomForDeadLetters(t *testing.T) {
 	if _, err := js.PublishMsg(t.Context(), filler); err != nil {
 		t.Fatal(err)
 	}
-	l := &contract.Letter{Namespace: "shop", Subscription: "orders"}
+	l := &wire.Letter{Namespace: "shop", Subscription: "orders"}
 	if err := store.Put(t.Context(), l, &nats.Msg{Data: make([]byte, 300)}, "x"); !errors.Is(err, letters.ErrFull) {
 		t.Errorf("a full stream: %v, want ErrFull", err)
 	}
@@ -214,7 +214,7 @@ func TestOneDeadLetter(t *testing.T) {
 	js, _, _ := orderEvents(t, false)
 	store := keeping(t, d, js, 8<<20)
 	for range 2 {
-		if err := store.Put(t.Context(), &contract.Letter{Namespace: "shop", Subscription: "orders"}, &nats.Msg{Data: []byte("x")}, "c/1/2"); err != nil {
+		if err := store.Put(t.Context(), &wire.Letter{Namespace: "shop", Subscription: "orders"}, &nats.Msg{Data: []byte("x")}, "c/1/2"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -246,16 +246,16 @@ func TestManyDeadLetters(t *testing.T) {
 	})
 	for _, tc := range []struct {
 		reason string
-		filter contract.Filter
+		filter wire.Filter
 		want   int
 		total  uint64
 	}{
-		{"all", contract.Filter{}, all, all},
-		{"of a Subscription", contract.Filter{Namespace: "shop", Subscription: "s1"}, all / 3, all / 3},
-		{"of a namespace", contract.Filter{Namespace: "shop"}, all, all},
-		{"of another namespace", contract.Filter{Namespace: "sho"}, 0, 0},
-		{"few of many", contract.Filter{Type: "t.999"}, all / 1000, all},
-		{"another answer", contract.Filter{Answer: "503"}, 0, all},
+		{"all", wire.Filter{}, all, all},
+		{"of a Subscription", wire.Filter{Namespace: "shop", Subscription: "s1"}, all / 3, all / 3},
+		{"of a namespace", wire.Filter{Namespace: "shop"}, all, all},
+		{"of another namespace", wire.Filter{Namespace: "sho"}, 0, 0},
+		{"few of many", wire.Filter{Type: "t.999"}, all / 1000, all},
+		{"another answer", wire.Filter{Answer: "503"}, 0, all},
 	} {
 		seen, pages := map[uint64]bool{}, 0
 		for from := uint64(0); ; pages++ {

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/test/natsserver"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
@@ -23,10 +23,10 @@ import (
 // keeper remembers dead letters.
 type keeper struct {
 	mu  sync.Mutex
-	all []*contract.Letter
+	all []*wire.Letter
 }
 
-func (k *keeper) Put(_ context.Context, l *contract.Letter, _ *nats.Msg, _ string) error {
+func (k *keeper) Put(_ context.Context, l *wire.Letter, _ *nats.Msg, _ string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.all = append(k.all, l)

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
 
@@ -21,19 +21,19 @@ type Watches struct {
 	some atomic.Int32
 
 	mu sync.Mutex
-	of map[chan contract.Delivery]watched
+	of map[chan wire.Delivery]watched
 }
 
 // watched is an event, by what identifies it.
 type watched struct{ source, id string }
 
 // Watch returns the deliveries of an event from now on, until stop is called.
-func (w *Watches) Watch(source, id string) (seen <-chan contract.Delivery, stop func()) {
-	c := make(chan contract.Delivery, mostSeen)
+func (w *Watches) Watch(source, id string) (seen <-chan wire.Delivery, stop func()) {
+	c := make(chan wire.Delivery, mostSeen)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.of == nil {
-		w.of = map[chan contract.Delivery]watched{}
+		w.of = map[chan wire.Delivery]watched{}
 	}
 	w.of[c] = watched{source, id}
 	w.some.Add(1)
@@ -57,7 +57,7 @@ func (w *Watches) tell(subscription types.NamespacedName, sink string, header ht
 		if of != is {
 			continue
 		}
-		d := contract.Delivery{
+		d := wire.Delivery{
 			Namespace: subscription.Namespace, Subscription: subscription.Name, Sink: redact.URL(sink), Type: header.Get("Ce-Type"),
 			Stored: stored, Received: received, Posted: posted, Answered: time.Now(), Try: try, Answer: o.code, Problem: o.problem,
 		}

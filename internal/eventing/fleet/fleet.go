@@ -20,7 +20,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/health"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/peers"
 )
 
@@ -67,7 +67,7 @@ type Fleet struct {
 	// watching are the events that this process tells somebody of, by the id of the watch, and
 	// watched those that somebody asks for here.
 	watching map[string]func()
-	watched  map[string]chan contract.Delivery
+	watched  map[string]chan wire.Delivery
 }
 
 // sighting is what another process has seen of a Subscription, by some settings.
@@ -82,7 +82,7 @@ func New(log *zap.Logger, changed func(types.NamespacedName, time.Duration)) *Fl
 	return &Fleet{
 		log: log, changed: changed, lost: time.Now(),
 		others: map[string]map[types.NamespacedName]sighting{}, floors: map[types.NamespacedName]uint64{}, complete: map[types.NamespacedName]time.Time{},
-		failing: map[types.NamespacedName]bool{}, open: map[types.NamespacedName]bool{}, waited: map[types.NamespacedName]bool{}, watching: map[string]func(){}, watched: map[string]chan contract.Delivery{},
+		failing: map[types.NamespacedName]bool{}, open: map[types.NamespacedName]bool{}, waited: map[types.NamespacedName]bool{}, watching: map[string]func(){}, watched: map[string]chan wire.Delivery{},
 	}
 }
 

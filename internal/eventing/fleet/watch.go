@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 )
 
 // watchRequest asks the others to tell of the deliveries of an event, for watchFor.
@@ -20,14 +20,14 @@ type watchRequest struct {
 
 // watchedDelivery is a delivery that another process has made.
 type watchedDelivery struct {
-	Watch    string            `json:"watch"`
-	Delivery contract.Delivery `json:"delivery"`
+	Watch    string        `json:"watch"`
+	Delivery wire.Delivery `json:"delivery"`
 }
 
 // Watch returns the deliveries of an event by all processes from now on, until stop is called.
-func (f *Fleet) Watch(source, id string) (seen <-chan contract.Delivery, stop func()) {
+func (f *Fleet) Watch(source, id string) (seen <-chan wire.Delivery, stop func()) {
 	own, stopOwn := f.watches.Watch(source, id)
-	all := make(chan contract.Delivery, cap(own))
+	all := make(chan wire.Delivery, cap(own))
 	request := watchRequest{Watch: uuid.NewString(), Source: source, ID: id}
 	f.mu.Lock()
 	f.watched[request.Watch] = all
@@ -59,7 +59,7 @@ func (f *Fleet) Watch(source, id string) (seen <-chan contract.Delivery, stop fu
 }
 
 // offer is for somebody who may not read any more.
-func offer(to chan<- contract.Delivery, d contract.Delivery) {
+func offer(to chan<- wire.Delivery, d wire.Delivery) {
 	select {
 	case to <- d:
 	default:

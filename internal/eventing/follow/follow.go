@@ -25,9 +25,9 @@ import (
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/connection"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fleet"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/link"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/peers"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/plan"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/pull"
@@ -52,7 +52,7 @@ type Options struct {
 	Namespace string
 	Names     backend.Names
 
-	Link       *link.Link
+	Connection *connection.Connection
 	Deliveries *delivery.Deliveries
 	Fleet      *fleet.Fleet
 	Peers      *peers.Peers
@@ -67,9 +67,10 @@ type Options struct {
 type Follower struct {
 	Options
 
-	// turn is held by each turn here, and by the end of this: the leader's turns begin after it.
-	turn  sync.RWMutex
-	leads bool
+	// reconciling is held by each reconciliation here, and by the end of this: those of the
+	// leader begin after it.
+	reconciling sync.RWMutex
+	leads       bool
 
 	mu  sync.Mutex
 	now state
@@ -109,28 +110,28 @@ func New(o Options) *Follower {
 
 // Lead ends the following: from now on, only the leader's turns say what this process delivers.
 func (f *Follower) Lead() {
-	f.turn.RLock()
+	f.reconciling.RLock()
 	done := f.leads
-	f.turn.RUnlock()
+	f.reconciling.RUnlock()
 	if done {
 		return
 	}
-	f.turn.Lock()
-	defer f.turn.Unlock()
+	f.reconciling.Lock()
+	defer f.reconciling.Unlock()
 	f.leads = true
 }
 
 // Leading tells whether this process leads.
 func (f *Follower) Leading() bool {
-	f.turn.RLock()
-	defer f.turn.RUnlock()
+	f.reconciling.RLock()
+	defer f.reconciling.RUnlock()
 	return f.leads
 }
 
 // ReconcileBackends follows the backends, with what the cache knows.
 func (f *Follower) ReconcileBackends(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	f.turn.RLock()
-	defer f.turn.RUnlock()
+	f.reconciling.RLock()
+	defer f.reconciling.RUnlock()
 	if f.leads {
 		return reconcile.Result{}, nil
 	}
@@ -153,12 +154,12 @@ func (f *Follower) ReconcileBackends(ctx context.Context, _ reconcile.Request) (
 	}
 	again := time.Duration(0)
 	if next.backends.NATS == nil {
-		f.Link.Close()
-	} else if err := f.Link.Use(next.backends.NATS); err != nil {
+		f.Connection.Close()
+	} else if err := f.Connection.Use(next.backends.NATS); err != nil {
 		f.Log.Warn("cannot connect to NATS", zap.Error(err))
 		again = followAgain
 	}
-	_, next.connects, _ = f.Link.JetStream()
+	_, next.connects, _ = f.Connection.JetStream()
 	f.mu.Lock()
 	changed := !f.now.known || f.now.connects != next.connects || !maps.Equal(f.now.backends.Data(), next.backends.Data())
 	f.now = next
@@ -172,8 +173,8 @@ func (f *Follower) ReconcileBackends(ctx context.Context, _ reconcile.Request) (
 
 // Reconcile delivers the events of a Subscription, if there is a consumer for it.
 func (f *Follower) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-	f.turn.RLock()
-	defer f.turn.RUnlock()
+	f.reconciling.RLock()
+	defer f.reconciling.RUnlock()
 	if f.leads {
 		return reconcile.Result{}, nil
 	}
@@ -206,7 +207,7 @@ func (f *Follower) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 // attend delivers from the consumer of a Subscription, if that was made for it.
 func (f *Follower) attend(ctx context.Context, s *eventingv1alpha2.Subscription, p *plan.Plan) reconcile.Result {
 	key, is := client.ObjectKeyFromObject(s), spec{s.UID, s.Generation}
-	js, connects, err := f.Link.JetStream()
+	js, connects, err := f.Connection.JetStream()
 	if err != nil {
 		return reconcile.Result{} // it comes again with the connection
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 )
 
 // The headers of a dead letter, in addition to those of its event.
@@ -53,7 +53,7 @@ type Outcome struct {
 }
 
 // message is a dead letter as it is stored. of is the message as it came from the stream.
-func message(l *contract.Letter, of *nats.Msg) *nats.Msg {
+func message(l *wire.Letter, of *nats.Msg) *nats.Msg {
 	m := nats.NewMsg(backend.DeadLetterSubject(l.Namespace, l.Subscription))
 	m.Data = of.Data
 	for name, values := range of.Header {
@@ -80,8 +80,8 @@ func message(l *contract.Letter, of *nats.Msg) *nats.Msg {
 var errNoLetter = errors.New("the message is no dead letter of ours")
 
 // parse is the opposite of message.
-func parse(subject string, header nats.Header, sequence uint64, stored time.Time, bytes int) (contract.Letter, error) {
-	l := contract.Letter{Sequence: sequence, Stored: stored, Bytes: bytes}
+func parse(subject string, header nats.Header, sequence uint64, stored time.Time, bytes int) (wire.Letter, error) {
+	l := wire.Letter{Sequence: sequence, Stored: stored, Bytes: bytes}
 	var ok bool
 	if l.Namespace, l.Subscription, ok = backend.ParseDeadLetterSubject(subject); !ok {
 		return l, fmt.Errorf("subject %q: %w", subject, errNoLetter)

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 )
 
 const (
@@ -47,7 +47,7 @@ type Store struct {
 
 // Put stores an event that is given up. id is the same each time for the same event and
 // Subscription: what is stored twice within the window of the stream is stored once.
-func (s *Store) Put(ctx context.Context, l *contract.Letter, of *nats.Msg, id string) error {
+func (s *Store) Put(ctx context.Context, l *wire.Letter, of *nats.Msg, id string) error {
 	js, err := s.JetStream()
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ const errorSequence nats.ErrorCode = 10043
 
 // Page are dead letters in the order of their sequences.
 type Page struct {
-	Items []contract.Letter `json:"items"`
+	Items []wire.Letter `json:"items"`
 	// Continue is the sequence to begin the next page at; 0 at the end.
 	Continue uint64 `json:"continue,omitempty,string"`
 	// Total is how many there are of this Subscription, or of all, the other conditions of the
@@ -83,8 +83,8 @@ type Page struct {
 }
 
 // List returns at most limit dead letters from a sequence on. It reads no data.
-func (s *Store) List(ctx context.Context, f contract.Filter, from uint64, limit int) (Page, error) {
-	page := Page{Items: []contract.Letter{}}
+func (s *Store) List(ctx context.Context, f wire.Filter, from uint64, limit int) (Page, error) {
+	page := Page{Items: []wire.Letter{}}
 	in, err := s.stream(ctx)
 	if errors.Is(err, ErrNone) {
 		return page, nil
@@ -160,7 +160,7 @@ func (s *Store) List(ctx context.Context, f contract.Filter, from uint64, limit 
 }
 
 // Get returns a dead letter with its message.
-func (s *Store) Get(ctx context.Context, sequence uint64) (*contract.Letter, *nats.Msg, error) {
+func (s *Store) Get(ctx context.Context, sequence uint64) (*wire.Letter, *nats.Msg, error) {
 	js, err := s.jetStream()
 	if err != nil {
 		return nil, nil, err

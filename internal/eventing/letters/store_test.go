@@ -12,7 +12,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 	"github.com/kyma-project/eventmesh-migration/test/natsserver"
 )
 
@@ -52,7 +52,7 @@ func TestOneRequest(t *testing.T) {
 		}
 		for _, id := range []string{"1", "2"} {
 			of := &nats.Msg{Header: nats.Header{"ce-id": {id}, "ce-type": {"a.b"}, "ce-source": {"s"}}, Data: []byte(id)}
-			if err := store.Put(t.Context(), &contract.Letter{Namespace: "shop", Subscription: "orders", Answer: "400", Published: time.Now()}, of, id); err != nil {
+			if err := store.Put(t.Context(), &wire.Letter{Namespace: "shop", Subscription: "orders", Answer: "400", Published: time.Now()}, of, id); err != nil {
 				t.Fatal(err)
 			}
 		}

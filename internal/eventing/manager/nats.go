@@ -42,10 +42,10 @@ type connection struct {
 	changed func()
 
 	mu sync.Mutex
-	link
+	userConn
 	// system is another user's connection, which asks single servers. It is there if there are
 	// several.
-	system  link
+	system  userConn
 	problem error // of the last try to connect
 	// away is when NATS was first found away, by this operator or after it had answered; behind is
 	// the same of one of its servers.
@@ -64,31 +64,31 @@ type connection struct {
 	sized uint64
 }
 
-// link is a connection of one user.
-type link struct {
+// userConn is a connection of one user.
+type userConn struct {
 	conn    *nats.Conn
 	account uint64 // a hash of what conn was made with
 }
 
 // ensure connects, unless there is a connection with the same credentials.
-func (l *link) ensure(url string, account natsutil.Account, options ...nats.Option) (*nats.Conn, error) {
+func (u *userConn) ensure(url string, account natsutil.Account, options ...nats.Option) (*nats.Conn, error) {
 	h := fnv.New64a()
 	_, _ = h.Write(account.Seed)
 	_, _ = h.Write(account.CA)
-	if l.conn != nil && l.account == h.Sum64() {
-		return l.conn, nil
+	if u.conn != nil && u.account == h.Sum64() {
+		return u.conn, nil
 	}
-	l.close()
+	u.close()
 	conn, err := natsutil.Connect(url, account, options...)
-	l.conn, l.account = conn, h.Sum64()
+	u.conn, u.account = conn, h.Sum64()
 	return conn, err
 }
 
-func (l *link) close() {
-	if l.conn != nil {
-		l.conn.Close()
+func (u *userConn) close() {
+	if u.conn != nil {
+		u.conn.Close()
 	}
-	*l = link{}
+	*u = userConn{}
 }
 
 // room says whether there is room for events: in all, and of each subject.
@@ -102,7 +102,7 @@ type room struct {
 func (c *connection) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.link.close()
+	c.userConn.close()
 	c.system.close()
 	c.problem = nil
 }
@@ -112,7 +112,7 @@ func (c *connection) ensure(account natsutil.Account) (*nats.Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was := c.conn
-	conn, err := c.link.ensure(c.url, account,
+	conn, err := c.userConn.ensure(c.url, account,
 		nats.ConnectHandler(func(*nats.Conn) { c.note(nil) }),
 		nats.ReconnectHandler(func(*nats.Conn) { c.note(nil) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.note(err) }),

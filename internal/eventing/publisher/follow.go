@@ -32,7 +32,7 @@ func (p *Publisher) Follow(ctx context.Context, client dynamic.Interface, namesp
 	go p.followBackends(ctx, client, namespace, name)
 	go p.applications.follow(ctx, client, p.log)
 	go p.interest.follow(ctx, client, p.log)
-	return p.way.follow(ctx)
+	return p.transport.follow(ctx)
 }
 
 // retrying repeats a read that fails.
@@ -83,7 +83,7 @@ func (p *Publisher) take(configMap *unstructured.Unstructured, log *zap.Logger) 
 	}
 	log.Info("following the backends", zap.String("accept", b.Accept.String()), zap.String("epoch", b.Epoch), zap.Bool("accepting", b.Accept.Has(p.backend)))
 	p.backends.Store(&b)
-	p.way.use(&b)
+	p.transport.use(&b)
 }
 
 func parse(configMap *unstructured.Unstructured) (backend.Backends, error) {

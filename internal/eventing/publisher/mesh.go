@@ -23,7 +23,7 @@ const (
 	shareOfType = 4
 )
 
-// mesh is the way to the Broker of the mesh.
+// mesh is the transport to the Broker of the mesh.
 type mesh struct {
 	poster *eventservice.Poster
 	probes *http.Client
@@ -43,7 +43,7 @@ func newMesh(maxInFlight int) *mesh {
 	}
 }
 
-// use implements way.
+// use implements transport.
 func (m *mesh) use(b *backend.Backends) {
 	if b.Mesh == nil {
 		m.broker.Store(nil)
@@ -56,7 +56,8 @@ func (m *mesh) use(b *backend.Backends) {
 	m.broker.Store(u)
 }
 
-// ask implements way. Any answer of the ingress counts: that it has no such Broker is one, too.
+// ask implements transport. Any answer of the ingress counts: that it has no such Broker is one,
+// too.
 func (m *mesh) ask(ctx context.Context) error {
 	to := m.broker.Load()
 	if to == nil {
@@ -74,19 +75,19 @@ func (m *mesh) ask(ctx context.Context) error {
 	return answer.Body.Close()
 }
 
-// connected implements way: each event may have a connection of its own.
+// connected implements transport: each event may have a connection of its own.
 func (*mesh) connected() (is, known bool) { return false, false }
 
-// follow implements way.
+// follow implements transport.
 func (*mesh) follow(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
 
-// close implements way.
+// close implements transport.
 func (m *mesh) close() { m.probes.CloseIdleConnections() }
 
-// send implements way.
+// send implements transport.
 func (m *mesh) send(ctx context.Context, e *cloudevent.Event, from http.Header, requestID string) *legacy.Problem {
 	to := m.broker.Load()
 	if to == nil {

@@ -34,7 +34,7 @@ func (p *Publisher) accept(url string, backends ...operatorv1alpha1.BackendType)
 		b.Mesh = &backend.MeshAddress{Broker: "eventing", URL: url}
 	}
 	p.backends.Store(b)
-	p.way.use(b)
+	p.transport.use(b)
 }
 
 func send(p *Publisher, eventType string) *legacy.Problem {

@@ -18,7 +18,7 @@ func (*Publisher) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (p *Publisher) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(acceptsMetric, prometheus.GaugeValue, one(p.accepts()))
-	if is, known := p.way.connected(); known {
+	if is, known := p.transport.connected(); known {
 		to <- prometheus.MustNewConstMetric(natsMetric, prometheus.GaugeValue, one(is))
 	}
 }

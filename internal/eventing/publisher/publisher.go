@@ -33,10 +33,10 @@ const (
 
 // Publisher is an eventservice.Sender.
 type Publisher struct {
-	backend  operatorv1alpha1.BackendType
-	log      *zap.Logger
-	backends atomic.Pointer[backend.Backends]
-	way      way
+	backend   operatorv1alpha1.BackendType
+	log       *zap.Logger
+	backends  atomic.Pointer[backend.Backends]
+	transport transport
 	// applications have other names for their events.
 	applications applications
 	// interest is what somebody has subscribed to.
@@ -47,8 +47,8 @@ type Publisher struct {
 	answered atomic.Bool
 }
 
-// way is what leads to a backend.
-type way interface {
+// transport is what leads to a backend.
+type transport interface {
 	// use is told where the backends are.
 	use(b *backend.Backends)
 	// send sends one event. nil: the backend has it.
@@ -65,17 +65,17 @@ type way interface {
 // NewNATS returns a Publisher that sends to NATS with the seed of a user, and trusts the
 // authorities of a file. Follow tells it where NATS is.
 func NewNATS(seedFile, caFile string, log *zap.Logger) *Publisher {
-	return &Publisher{backend: operatorv1alpha1.NATS, log: log, way: newLink(seedFile, caFile, log)}
+	return &Publisher{backend: operatorv1alpha1.NATS, log: log, transport: newNATS(seedFile, caFile, log)}
 }
 
 // NewMesh returns a Publisher that posts to the Broker of the mesh. Of maxInFlight events that are
 // posted at the same time, a quarter may have the same type.
 func NewMesh(maxInFlight int, log *zap.Logger) *Publisher {
-	return &Publisher{backend: operatorv1alpha1.EventMesh, log: log, way: newMesh(maxInFlight)}
+	return &Publisher{backend: operatorv1alpha1.EventMesh, log: log, transport: newMesh(maxInFlight)}
 }
 
 // Close closes the connection. It is for the end, when every request is answered.
-func (p *Publisher) Close() { p.way.close() }
+func (p *Publisher) Close() { p.transport.close() }
 
 // Ready implements eventservice.Sender.
 func (p *Publisher) Ready(ctx context.Context) error {
@@ -90,7 +90,7 @@ func (p *Publisher) Ready(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	if err := p.way.ask(ctx); err != nil {
+	if err := p.transport.ask(ctx); err != nil {
 		return err
 	}
 	p.answered.Store(true)
@@ -140,7 +140,7 @@ func (p *Publisher) Send(ctx context.Context, e *cloudevent.Event, from http.Hea
 // store sends one event to the backend.
 func (p *Publisher) store(ctx context.Context, e *cloudevent.Event, from http.Header, requestID string) *legacy.Problem {
 	from, span := p.Tracer.Begin(from, tracing.Stores, "store event in "+string(p.backend), time.Now(), tracing.Event{ID: e.ID, Type: e.Type, Source: e.Source})
-	problem := p.way.send(ctx, e, from, requestID)
+	problem := p.transport.send(ctx, e, from, requestID)
 	span.End(problem.Why())
 	return problem
 }

@@ -201,7 +201,7 @@ func (t *Tally) Hold(key types.NamespacedName, now time.Time) time.Duration {
 	if len(t.found) == 0 {
 		return 0
 	}
-	turn := fnv.New32a()
-	_, _ = turn.Write([]byte(key.String())) // it never fails
-	return max(0, spacing*time.Duration(turn.Sum32()%uint32(len(t.found)))-now.Sub(t.toldAll))
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(key.String())) // it never fails
+	return max(0, spacing*time.Duration(hash.Sum32()%uint32(len(t.found)))-now.Sub(t.toldAll))
 }

@@ -18,7 +18,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 	"k8s.io/client-go/rest"
 )
 
@@ -32,7 +32,7 @@ const (
 )
 
 // queryOf is a filter as the API reads it.
-func queryOf(f contract.Filter) url.Values {
+func queryOf(f wire.Filter) url.Values {
 	values := url.Values{}
 	set := func(name, value string) {
 		if value != "" {
@@ -53,7 +53,7 @@ func queryOf(f contract.Filter) url.Values {
 
 // page is a part of a list.
 type page struct {
-	Items []contract.Letter `json:"items"`
+	Items []wire.Letter `json:"items"`
 	// Continue asks for the next page. It is a text, or a number; none or 0 is the last page.
 	Continue json.RawMessage `json:"continue"`
 	Total    int             `json:"total"`
@@ -149,7 +149,7 @@ func verify(s tls.ConnectionState, certificate, program string) error {
 
 // List hands over all dead letters that a filter chooses, at most a number of them (0: all), page
 // by page. It returns how many there are.
-func (l *Letters) List(ctx context.Context, f contract.Filter, most int, each func(contract.Letter) error) (total int, err error) {
+func (l *Letters) List(ctx context.Context, f wire.Filter, most int, each func(wire.Letter) error) (total int, err error) {
 	query, told := queryOf(f), 0
 	query.Set("limit", "500")
 	for {
@@ -175,12 +175,12 @@ func (l *Letters) List(ctx context.Context, f contract.Filter, most int, each fu
 }
 
 // Show returns a dead letter.
-func (l *Letters) Show(ctx context.Context, sequence uint64, payload bool) (*contract.Shown, error) {
+func (l *Letters) Show(ctx context.Context, sequence uint64, payload bool) (*wire.Shown, error) {
 	query := url.Values{}
 	if payload {
 		query.Set("payload", "true")
 	}
-	s := &contract.Shown{}
+	s := &wire.Shown{}
 	if err := l.read(ctx, "/v1/dead-letters/"+strconv.FormatUint(sequence, 10), query, s); err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ const (
 
 // Work does something with all dead letters that a filter chooses, and tells of each as it is done.
 // Without a summary it was interrupted, and the error says so.
-func (l *Letters) Work(ctx context.Context, what string, f contract.Filter, each func(contract.Done)) (*contract.Summary, error) {
+func (l *Letters) Work(ctx context.Context, what string, f wire.Filter, each func(wire.Done)) (*wire.Summary, error) {
 	body, err := json.Marshal(f)
 	if err != nil {
 		return nil, err
@@ -208,8 +208,8 @@ func (l *Letters) Work(ctx context.Context, what string, f contract.Filter, each
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(nil, mostLine)
 	for lines.Scan() {
-		var sum contract.Summary
-		var one contract.Done
+		var sum wire.Summary
+		var one wire.Done
 		if err := errors.Join(json.Unmarshal(lines.Bytes(), &sum), json.Unmarshal(lines.Bytes(), &one)); err != nil {
 			return nil, &InterruptedError{fmt.Errorf("cannot understand the answer of the controller: %w", err)}
 		}
@@ -226,7 +226,7 @@ func (l *Letters) Work(ctx context.Context, what string, f contract.Filter, each
 
 // Watch returns the deliveries of an event from now on. The channel is closed when the context
 // ends, or the controller does.
-func (l *Letters) Watch(ctx context.Context, source, id string) (<-chan contract.Delivery, error) {
+func (l *Letters) Watch(ctx context.Context, source, id string) (<-chan wire.Delivery, error) {
 	res, err := l.ask(ctx, http.MethodGet, "/v1/deliveries", url.Values{"source": {source}, "id": {id}}, nil) //nolint:bodyclose // by who reads it, below
 	if err != nil {
 		return nil, err
@@ -237,12 +237,12 @@ func (l *Letters) Watch(ctx context.Context, source, id string) (<-chan contract
 		_ = res.Body.Close()
 		return nil, fmt.Errorf("the controller does not watch the event: %w", cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
 	}
-	seen := make(chan contract.Delivery)
+	seen := make(chan wire.Delivery)
 	go func() {
 		defer close(seen)
 		defer func() { _ = res.Body.Close() }()
 		for lines.Scan() {
-			var d contract.Delivery
+			var d wire.Delivery
 			if json.Unmarshal(lines.Bytes(), &d) != nil {
 				return
 			}

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 	"k8s.io/client-go/rest"
 )
 
@@ -62,7 +62,7 @@ func TestCredentialsGoToTheControllerOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = l.List(t.Context(), contract.Filter{}, 0, func(contract.Letter) error { return nil })
+		_, err = l.List(t.Context(), wire.Filter{}, 0, func(wire.Letter) error { return nil })
 		if asked != tc.asked || (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: asked %d times, %v", tc.reason, asked, err)
 		}
@@ -86,7 +86,7 @@ func TestList(t *testing.T) {
 		}
 		fmt.Fprintf(w, `{"items":[{"sequence":%d,"namespace":"shop","subscription":"orders","stored":"2026-01-31T12:00:00Z"},{"sequence":9}],"continue":%s,"total":4}`, len(queries), next)
 	})
-	filter := contract.Filter{Namespace: "shop", Subscription: "orders", Type: "a.b", Answer: "400", After: time.Date(2026, 1, 31, 13, 0, 0, 0, time.FixedZone("", 3600))}
+	filter := wire.Filter{Namespace: "shop", Subscription: "orders", Type: "a.b", Answer: "400", After: time.Date(2026, 1, 31, 13, 0, 0, 0, time.FixedZone("", 3600))}
 	for _, tc := range []struct {
 		reason    string
 		most      int
@@ -95,7 +95,7 @@ func TestList(t *testing.T) {
 	}{{"all", 0, []uint64{1, 9, 2, 9}, 2}, {"a page is enough", 1, []uint64{1}, 1}, {"both", 3, []uint64{1, 9, 2}, 2}} {
 		queries = nil
 		var got []uint64
-		total, err := l.List(t.Context(), filter, tc.most, func(l contract.Letter) error {
+		total, err := l.List(t.Context(), filter, tc.most, func(l wire.Letter) error {
 			got = append(got, l.Sequence)
 			return nil
 		})
@@ -127,7 +127,7 @@ func TestShow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := &contract.Shown{Letter: contract.Letter{Sequence: 17, Answer: "error"}, Headers: map[string]string{"ce-id": "1"}}
+		want := &wire.Shown{Letter: wire.Letter{Sequence: 17, Answer: "error"}, Headers: map[string]string{"ce-id": "1"}}
 		if data != "" {
 			want.Data = []byte(data)
 		}
@@ -143,11 +143,11 @@ func TestWork(t *testing.T) {
 	for _, tc := range []struct {
 		reason, body string
 		told         int
-		sum          *contract.Summary
+		sum          *wire.Summary
 		interrupted  bool
 	}{
-		{"all are done", one + "\n" + two + "\n" + `{"done":true,"total":2,"delivered":1,"refused":1,"left":1}` + "\n", 2, &contract.Summary{Done: true, Total: 2, Delivered: 1, Refused: 1, Left: 1}, false},
-		{"nothing was to do", `{"done":true,"total":0,"left":0}` + "\n", 0, &contract.Summary{Done: true}, false},
+		{"all are done", one + "\n" + two + "\n" + `{"done":true,"total":2,"delivered":1,"refused":1,"left":1}` + "\n", 2, &wire.Summary{Done: true, Total: 2, Delivered: 1, Refused: 1, Left: 1}, false},
+		{"nothing was to do", `{"done":true,"total":0,"left":0}` + "\n", 0, &wire.Summary{Done: true}, false},
 		{"the controller has ended", one + "\n", 1, nil, true},
 		{"in the middle of a line", one + "\n" + two[:20], 1, nil, true},
 		{"no JSON", "<html>\n", 0, nil, true},
@@ -160,7 +160,7 @@ func TestWork(t *testing.T) {
 			fmt.Fprint(w, tc.body)
 		})
 		told := 0
-		sum, err := l.Work(t.Context(), Redeliver, contract.Filter{Namespace: "shop", Sequences: []uint64{1, 2}}, func(contract.Done) { told++ })
+		sum, err := l.Work(t.Context(), Redeliver, wire.Filter{Namespace: "shop", Sequences: []uint64{1, 2}}, func(wire.Done) { told++ })
 		if diff := cmp.Diff(tc.sum, sum); diff != "" || told != tc.told {
 			t.Errorf("%s: %d were told, want %d (-want +got):\n%s", tc.reason, told, tc.told, diff)
 		}
@@ -182,7 +182,7 @@ func TestWorkEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	stopped := errors.New("Ctrl-C")
-	_, err := l.Work(ctx, Delete, contract.Filter{}, func(contract.Done) { cancel(stopped) })
+	_, err := l.Work(ctx, Delete, wire.Filter{}, func(wire.Done) { cancel(stopped) })
 	if !errors.Is(err, stopped) {
 		t.Errorf("%v", err)
 	}

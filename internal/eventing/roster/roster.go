@@ -119,9 +119,9 @@ type entry struct {
 type Roster struct {
 	options Options
 	run     string
-	// turn is there when something has changed that Run looks at, and ask when there is something
-	// to ask for.
-	turn, ask chan struct{}
+	// changed is there when something has changed that Run looks at, and ask when there is
+	// something to ask for.
+	changed, ask chan struct{}
 
 	mu     sync.RWMutex
 	wanted bool // the mesh serves
@@ -155,7 +155,7 @@ type seen struct {
 // New returns a Roster that serves nothing.
 func New(o Options) *Roster {
 	return &Roster{
-		options: o, run: uuid.NewString(), turn: make(chan struct{}, 1), ask: make(chan struct{}, 1),
+		options: o, run: uuid.NewString(), changed: make(chan struct{}, 1), ask: make(chan struct{}, 1),
 		seen: map[string]seen{}, waiting: map[types.NamespacedName]string{},
 	}
 }
@@ -175,7 +175,7 @@ func (r *Roster) Use(wanted bool) {
 	r.wanted = wanted
 	r.mu.Unlock()
 	if changed {
-		signal(r.turn)
+		signal(r.changed)
 	}
 }
 
@@ -218,7 +218,7 @@ func (r *Roster) Run(ctx context.Context) {
 		r.mu.RUnlock()
 		if !wanted {
 			select {
-			case <-r.turn:
+			case <-r.changed:
 			case <-ctx.Done():
 			}
 			continue
@@ -268,7 +268,7 @@ func (r *Roster) attend(ctx context.Context) error {
 func (r *Roster) stays(ctx context.Context) {
 	for r.still(ctx) {
 		select {
-		case <-r.turn:
+		case <-r.changed:
 		case <-ctx.Done():
 		}
 	}
@@ -327,7 +327,7 @@ func (r *Roster) pause(ctx context.Context, s Subscriptions, said string) {
 		}
 		select {
 		case <-soon:
-		case <-r.turn:
+		case <-r.changed:
 		case <-renew.C:
 			return
 		case <-ctx.Done():
@@ -455,7 +455,7 @@ func (r *Roster) look(u *unstructured.Unstructured, read time.Time) {
 	}
 	maps.DeleteFunc(r.seen, func(pod string, _ seen) bool { return r.data[pod] == "" })
 	r.mu.Unlock()
-	signal(r.turn)
+	signal(r.changed)
 	signal(r.ask)
 }
 

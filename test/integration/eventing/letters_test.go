@@ -25,7 +25,7 @@ import (
 
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/process"
@@ -134,15 +134,15 @@ func (a *lettersAPI) call(ctx context.Context, user *rest.Config, method, path, 
 }
 
 // all are the dead letters of the namespace of the Subscriptions.
-func (a *lettersAPI) all(ctx context.Context, user *rest.Config) (list []contract.Letter, err error) {
+func (a *lettersAPI) all(ctx context.Context, user *rest.Config) (list []wire.Letter, err error) {
 	for from := "0"; from != ""; {
 		status, text, err := a.call(ctx, user, http.MethodGet, "/v1/dead-letters?limit=1000&namespace="+a.r.namespace+"&continue="+from, "")
 		if err != nil || status != http.StatusOK {
 			return nil, errors.Join(err, fmt.Errorf("%d %s", status, text))
 		}
 		var page struct {
-			Items    []contract.Letter `json:"items"`
-			Continue string            `json:"continue"`
+			Items    []wire.Letter `json:"items"`
+			Continue string        `json:"continue"`
 		}
 		if err := json.Unmarshal([]byte(text), &page); err != nil {
 			return nil, err
@@ -153,7 +153,7 @@ func (a *lettersAPI) all(ctx context.Context, user *rest.Config) (list []contrac
 }
 
 // awaitLetters waits until there are so many.
-func (a *lettersAPI) awaitLetters(user *rest.Config, n int) (list []contract.Letter) {
+func (a *lettersAPI) awaitLetters(user *rest.Config, n int) (list []wire.Letter) {
 	a.r.t.Helper()
 	poll.Until(a.r.t, limit, fmt.Sprintf("%d events are dead letters", n), func(ctx context.Context) (err error) {
 		if list, err = a.all(ctx, user); err == nil && len(list) != n {

@@ -21,7 +21,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/access"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 )
 
 const (
@@ -58,8 +58,8 @@ type Deliverer interface {
 // Server lets people see dead letters, deliver them again and delete them:
 //
 //	GET  /v1/dead-letters               a Page
-//	GET  /v1/dead-letters/<sequence>    a contract.Shown
-//	POST /v1/dead-letters/redeliver     lines: a contract.Done for each, and a contract.Summary
+//	GET  /v1/dead-letters/<sequence>    a wire.Shown
+//	POST /v1/dead-letters/redeliver     lines: a wire.Done for each, and a wire.Summary
 //	POST /v1/dead-letters/delete        the same
 //	GET  /v1/deliveries                 lines: a Delivery for each of an event, from now on
 //
@@ -70,7 +70,7 @@ type Server struct {
 	Store     *letters.Store
 	Deliverer Deliverer
 	// Watch returns the deliveries of an event from now on.
-	Watch  func(source, id string) (seen <-chan contract.Delivery, stop func())
+	Watch  func(source, id string) (seen <-chan wire.Delivery, stop func())
 	Access *access.Access
 	Log    *zap.Logger
 
@@ -168,7 +168,7 @@ func (s *Server) show(q *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown := &contract.Shown{Letter: *l, Headers: letters.Headers(m)}
+	shown := &wire.Shown{Letter: *l, Headers: letters.Headers(m)}
 	if q.URL.Query().Get("payload") == "true" {
 		if err := s.may(q.Context(), user, "get", resourcePayload, namespace); err != nil {
 			return nil, err
@@ -191,8 +191,8 @@ func (s *Server) allowed(q *http.Request, verb, subresource, namespace string) (
 	return who.Username, err
 }
 
-func filterOf(values url.Values) (f contract.Filter, err error) {
-	f = contract.Filter{Namespace: values.Get("namespace"), Subscription: values.Get("subscription"), Type: values.Get("type"), Answer: values.Get("answer")}
+func filterOf(values url.Values) (f wire.Filter, err error) {
+	f = wire.Filter{Namespace: values.Get("namespace"), Subscription: values.Get("subscription"), Type: values.Get("type"), Answer: values.Get("answer")}
 	for name, to := range map[string]*time.Time{"after": &f.After, "before": &f.Before} {
 		if text := values.Get(name); text != "" {
 			if *to, err = time.Parse(time.RFC3339, text); err != nil {
@@ -204,7 +204,7 @@ func filterOf(values url.Values) (f contract.Filter, err error) {
 }
 
 // check refuses a filter that cannot choose anything.
-func check(f contract.Filter) error {
+func check(f wire.Filter) error {
 	switch {
 	case f.Subscription != "" && f.Namespace == "":
 		return access.Refuse(http.StatusBadRequest, "a subscription needs its namespace")
@@ -217,9 +217,9 @@ func check(f contract.Filter) error {
 }
 
 // work answers with a line for each dead letter that it did something with.
-func (s *Server) work(verb string, do func(context.Context, *contract.Letter) contract.Done) http.HandlerFunc {
+func (s *Server) work(verb string, do func(context.Context, *wire.Letter) wire.Done) http.HandlerFunc {
 	return func(w http.ResponseWriter, q *http.Request) {
-		var f contract.Filter
+		var f wire.Filter
 		decoder := json.NewDecoder(http.MaxBytesReader(w, q.Body, mostBody))
 		decoder.DisallowUnknownFields()
 		err := decoder.Decode(&f)
@@ -314,12 +314,12 @@ func (l *lines) write(line any) {
 
 // each does something with all dead letters that a filter chooses and that were there when it
 // began. Those of a Subscription whose events come in order are done one after the other.
-func (s *Server) each(ctx context.Context, f contract.Filter, to *lines, do func(context.Context, *contract.Letter) contract.Done) (sum contract.Summary, err error) {
+func (s *Server) each(ctx context.Context, f wire.Filter, to *lines, do func(context.Context, *wire.Letter) wire.Done) (sum wire.Summary, err error) {
 	sum.Done = true
 	var mu sync.Mutex
-	one := func(l *contract.Letter) {
+	one := func(l *wire.Letter) {
 		d := do(ctx, l)
-		if ctx.Err() != nil && d.Result == contract.ResultFailed {
+		if ctx.Err() != nil && d.Result == wire.ResultFailed {
 			return
 		}
 		d.Sequence, d.Namespace, d.Subscription, d.ID = l.Sequence, l.Namespace, l.Subscription, l.ID
@@ -361,14 +361,14 @@ func (s *Server) each(ctx context.Context, f contract.Filter, to *lines, do func
 }
 
 // chosen are the dead letters that a filter chooses, page by page.
-func (s *Server) chosen(ctx context.Context, f contract.Filter) func(yield func([]contract.Letter, error) bool) {
-	return func(yield func([]contract.Letter, error) bool) {
+func (s *Server) chosen(ctx context.Context, f wire.Filter) func(yield func([]wire.Letter, error) bool) {
+	return func(yield func([]wire.Letter, error) bool) {
 		if len(f.Sequences) > 0 {
 			for _, sequence := range slices.Compact(slices.Sorted(slices.Values(f.Sequences))) {
 				l, _, err := s.Store.Get(ctx, sequence)
 				switch {
 				case errors.Is(err, letters.ErrNone):
-					l, err = &contract.Letter{Sequence: sequence, Namespace: f.Namespace, Subscription: f.Subscription}, nil
+					l, err = &wire.Letter{Sequence: sequence, Namespace: f.Namespace, Subscription: f.Subscription}, nil
 				case err == nil && !f.Passes(l):
 					continue
 				}
@@ -376,7 +376,7 @@ func (s *Server) chosen(ctx context.Context, f contract.Filter) func(yield func(
 					yield(nil, err)
 					return
 				}
-				if !yield([]contract.Letter{*l}, nil) {
+				if !yield([]wire.Letter{*l}, nil) {
 					return
 				}
 			}
@@ -389,7 +389,7 @@ func (s *Server) chosen(ctx context.Context, f contract.Filter) func(yield func(
 				yield(nil, err)
 				return
 			}
-			page.Items = slices.DeleteFunc(page.Items, func(l contract.Letter) bool { return l.Stored.After(began) }) // given up again meanwhile
+			page.Items = slices.DeleteFunc(page.Items, func(l wire.Letter) bool { return l.Stored.After(began) }) // given up again meanwhile
 			if !yield(page.Items, nil) || page.Continue == 0 {
 				return
 			}
@@ -398,35 +398,35 @@ func (s *Server) chosen(ctx context.Context, f contract.Filter) func(yield func(
 	}
 }
 
-func (s *Server) redeliver(ctx context.Context, l *contract.Letter) contract.Done {
+func (s *Server) redeliver(ctx context.Context, l *wire.Letter) wire.Done {
 	_, m, err := s.Store.Get(ctx, l.Sequence)
 	switch {
 	case errors.Is(err, letters.ErrNone):
-		return contract.Done{Result: contract.ResultGone}
+		return wire.Done{Result: wire.ResultGone}
 	case err != nil:
-		return contract.Done{Result: contract.ResultFailed, Problem: err.Error()}
+		return wire.Done{Result: wire.ResultFailed, Problem: err.Error()}
 	}
 	o, err := s.Deliverer.Redeliver(ctx, l.Key(), m)
 	switch {
 	case errors.Is(err, letters.ErrNotDelivered):
-		return contract.Done{Result: contract.ResultFailed, Problem: fmt.Sprintf("%v. See why: kubectl -n %s get subscriptions.%s %s", err, l.Namespace, group, l.Subscription)}
+		return wire.Done{Result: wire.ResultFailed, Problem: fmt.Sprintf("%v. See why: kubectl -n %s get subscriptions.%s %s", err, l.Namespace, group, l.Subscription)}
 	case err != nil:
-		return contract.Done{Result: contract.ResultFailed, Problem: err.Error()}
+		return wire.Done{Result: wire.ResultFailed, Problem: err.Error()}
 	case o.Problem != "":
-		return contract.Done{Result: contract.ResultRefused, Answer: o.Answer, Problem: o.Problem}
+		return wire.Done{Result: wire.ResultRefused, Answer: o.Answer, Problem: o.Problem}
 	}
 	// It was taken: that a client is gone must not leave it here, to be delivered a second time.
 	if err := s.Store.Delete(context.WithoutCancel(ctx), l.Sequence); err != nil {
-		return contract.Done{Result: contract.ResultFailed, Answer: o.Answer, Problem: fmt.Sprintf("the sink took it, but it cannot be deleted, and would be delivered again: %v", err)}
+		return wire.Done{Result: wire.ResultFailed, Answer: o.Answer, Problem: fmt.Sprintf("the sink took it, but it cannot be deleted, and would be delivered again: %v", err)}
 	}
-	return contract.Done{Result: contract.ResultDelivered, Answer: o.Answer}
+	return wire.Done{Result: wire.ResultDelivered, Answer: o.Answer}
 }
 
-func (s *Server) delete(ctx context.Context, l *contract.Letter) contract.Done {
+func (s *Server) delete(ctx context.Context, l *wire.Letter) wire.Done {
 	if err := s.Store.Delete(ctx, l.Sequence); err != nil {
-		return contract.Done{Result: contract.ResultFailed, Problem: err.Error()}
+		return wire.Done{Result: wire.ResultFailed, Problem: err.Error()}
 	}
-	return contract.Done{Result: contract.ResultDeleted}
+	return wire.Done{Result: wire.ResultDeleted}
 }
 
 // Run serves until the context ends. address is <host>:<port>.

@@ -38,7 +38,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/access"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/contract"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/letters/wire"
 	"github.com/kyma-project/eventmesh-migration/test/natsserver"
 )
 
@@ -142,7 +142,7 @@ func serve(t *testing.T, answers *reviews, to *sinks, all ...string) (*Server, *
 	store := &letters.Store{JetStream: func() (jetstream.JetStream, error) { return js, nil }}
 	for _, text := range all {
 		part := strings.Split(text, "/")
-		l := &contract.Letter{Namespace: part[0], Subscription: part[1], Answer: "400", Published: time.Now()}
+		l := &wire.Letter{Namespace: part[0], Subscription: part[1], Answer: "400", Published: time.Now()}
 		of := &nats.Msg{Header: nats.Header{"ce-id": {part[2]}, "ce-type": {"a.b"}, "ce-source": {"s"}, "Nats-Msg-Id": {"n"}}, Data: []byte(`"secret"`)}
 		if err := store.Put(t.Context(), l, of, text); err != nil {
 			t.Fatal(err)
@@ -247,9 +247,9 @@ func TestRights(t *testing.T) {
 // may see.
 func TestWatch(t *testing.T) {
 	s, c := serve(t, &reviews{rights: []string{"a list deliveries shop"}}, &sinks{})
-	seen := make(chan contract.Delivery, 2)
+	seen := make(chan wire.Delivery, 2)
 	var stopped atomic.Bool
-	s.Watch = func(source, id string) (<-chan contract.Delivery, func()) {
+	s.Watch = func(source, id string) (<-chan wire.Delivery, func()) {
 		if source != "commerce" || id != "7" {
 			t.Errorf("%s %s", source, id)
 		}
@@ -274,8 +274,8 @@ func TestWatch(t *testing.T) {
 	if line, err := lines.ReadString('\n'); line != "{}\n" {
 		t.Fatalf("%q, %v", line, err)
 	}
-	seen <- contract.Delivery{Namespace: "other", Subscription: "bills"}
-	seen <- contract.Delivery{Namespace: "shop", Subscription: "orders", Try: 2, Answer: "503"}
+	seen <- wire.Delivery{Namespace: "other", Subscription: "bills"}
+	seen <- wire.Delivery{Namespace: "shop", Subscription: "orders", Try: 2, Answer: "503"}
 	if line, err := lines.ReadString('\n'); !strings.Contains(line, `"subscription":"orders"`) || !strings.Contains(line, `"try":2,"answer":"503"`) {
 		t.Fatalf("%q, %v", line, err)
 	}
@@ -340,11 +340,11 @@ func TestRedeliver(t *testing.T) {
 		t.Fatalf("%d %s", status, text)
 	}
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	var sum contract.Summary
+	var sum wire.Summary
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &sum); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(contract.Summary{Done: true, Total: 4, Delivered: 2, Refused: 1, Failed: 1, Left: 2}, sum); diff != "" || len(lines) != 5 {
+	if diff := cmp.Diff(wire.Summary{Done: true, Total: 4, Delivered: 2, Refused: 1, Failed: 1, Left: 2}, sum); diff != "" || len(lines) != 5 {
 		t.Errorf("%d lines, summary (-want +got):\n%s", len(lines), diff)
 	}
 	if !strings.Contains(text, `"subscription":"away","id":"3","result":"failed","problem":"no events of the Subscription are delivered now. See why: kubectl -n shop get subscriptions.eventing.kyma-project.io away"`) {

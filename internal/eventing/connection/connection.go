@@ -1,6 +1,6 @@
-// Package link holds the single connection of a controller to NATS, and replaces it when the
+// Package connection holds the single connection of a controller to NATS, and replaces it when the
 // address or the credentials change.
-package link
+package connection
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ const (
 // ErrNoNATS says that there is no connection now.
 var ErrNoNATS = errors.New("NATS cannot be reached")
 
-// Options are of a Link. All are required.
+// Options are of a Connection. All are required.
 type Options struct {
 	// SeedFile and CAFile are the seed of the user of NATS, and the CA of its servers.
 	SeedFile, CAFile string
@@ -37,9 +37,9 @@ type Options struct {
 	Made func(*nats.Conn)
 }
 
-// Link is the one connection to NATS. It is replaced only when the address or the credentials have
-// changed. Its methods can be called at the same time.
-type Link struct {
+// Connection is the one connection to NATS. It is replaced only when the address or the credentials
+// have changed. Its methods can be called at the same time.
+type Connection struct {
 	options Options
 
 	mu       sync.Mutex
@@ -52,42 +52,42 @@ type Link struct {
 	connects int
 }
 
-// New returns a Link without a connection.
-func New(o Options) *Link { return &Link{options: o} }
+// New returns a Connection that is not open.
+func New(o Options) *Connection { return &Connection{options: o} }
 
-// Over returns a Link over a connection that is there. It is not replaced.
-func Over(conn *nats.Conn) (*Link, error) {
+// Over returns a Connection over one of nats.go. It is not replaced.
+func Over(conn *nats.Conn) (*Connection, error) {
 	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(Timeout))
-	return &Link{conn: conn, js: js}, err
+	return &Connection{conn: conn, js: js}, err
 }
 
 // Use connects to an address, in the background. The files are read each time: the Secrets behind
 // them may have changed.
-func (l *Link) Use(to *backend.NATSAddress) error {
-	seed, err := os.ReadFile(l.options.SeedFile)
+func (c *Connection) Use(to *backend.NATSAddress) error {
+	seed, err := os.ReadFile(c.options.SeedFile)
 	if err != nil {
 		return fmt.Errorf("cannot read the seed of the NATS user: %w", err)
 	}
-	ca, err := os.ReadFile(l.options.CAFile)
+	ca, err := os.ReadFile(c.options.CAFile)
 	if err != nil {
 		return fmt.Errorf("cannot read the authority of NATS: %w", err)
 	}
 	seed = bytes.TrimSpace(seed)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn != nil && l.url == to.URL && bytes.Equal(l.seed, seed) && bytes.Equal(l.ca, ca) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn != nil && c.url == to.URL && bytes.Equal(c.seed, seed) && bytes.Equal(c.ca, ca) {
 		return nil
 	}
 	up := func(*nats.Conn) {
-		l.mu.Lock()
-		l.connects++
-		l.mu.Unlock()
-		l.options.Up()
+		c.mu.Lock()
+		c.connects++
+		c.mu.Unlock()
+		c.options.Up()
 	}
 	conn, err := natsutil.Connect(to.URL, natsutil.Account{Name: "eventing-controller", Seed: seed, CA: ca, Inbox: "_INBOX." + natsUser},
 		nats.ConnectHandler(up), nats.ReconnectHandler(up),
 		// The server may refuse us because the Secrets have changed.
-		nats.ReconnectErrHandler(func(*nats.Conn, error) { go l.refresh() }))
+		nats.ReconnectErrHandler(func(*nats.Conn, error) { go c.refresh() }))
 	if err != nil {
 		return err
 	}
@@ -96,46 +96,46 @@ func (l *Link) Use(to *backend.NATSAddress) error {
 		conn.Close()
 		return err
 	}
-	old := l.conn
-	l.url, l.seed, l.ca, l.conn, l.js = to.URL, seed, ca, conn, js
-	l.options.Made(conn)
+	old := c.conn
+	c.url, c.seed, c.ca, c.conn, c.js = to.URL, seed, ca, conn, js
+	c.options.Made(conn)
 	if old != nil {
-		go l.end(old)
+		go c.end(old)
 	}
 	return nil
 }
 
 // refresh reads the files again while the connection is not there.
-func (l *Link) refresh() {
-	l.mu.Lock()
-	url := l.url
-	l.mu.Unlock()
+func (c *Connection) refresh() {
+	c.mu.Lock()
+	url := c.url
+	c.mu.Unlock()
 	if url != "" {
-		_ = l.Use(&backend.NATSAddress{URL: url}) // a file that cannot be read now is read at the next try
+		_ = c.Use(&backend.NATSAddress{URL: url}) // a file that cannot be read now is read at the next try
 	}
 }
 
 // JetStream is what NATS is asked with. The number says which connection it is. ErrNoNATS if there
 // is none.
-func (l *Link) JetStream() (jetstream.JetStream, int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn == nil || !l.conn.IsConnected() {
-		return nil, l.connects, ErrNoNATS
+func (c *Connection) JetStream() (jetstream.JetStream, int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == nil || !c.conn.IsConnected() {
+		return nil, c.connects, ErrNoNATS
 	}
-	return l.js, l.connects, nil
+	return c.js, c.connects, nil
 }
 
 // Connected tells whether NATS can be asked now.
-func (l *Link) Connected() bool {
-	_, _, err := l.JetStream()
+func (c *Connection) Connected() bool {
+	_, _, err := c.JetStream()
 	return err == nil
 }
 
 // Stream is when the stream was created, and its settings. The number says which connection
 // answered. ErrNoNATS if nobody answered.
-func (l *Link) Stream(ctx context.Context) (created time.Time, config jetstream.StreamConfig, connects int, err error) {
-	js, connects, err := l.JetStream()
+func (c *Connection) Stream(ctx context.Context) (created time.Time, config jetstream.StreamConfig, connects int, err error) {
+	js, connects, err := c.JetStream()
 	if err != nil {
 		return created, config, connects, err
 	}
@@ -157,18 +157,18 @@ func Unanswered(err error) error {
 }
 
 // Close ends the connection when what was published has been sent.
-func (l *Link) Close() {
-	l.mu.Lock()
-	conn := l.conn
-	l.conn, l.js, l.url = nil, nil, ""
-	l.mu.Unlock()
-	l.options.Made(nil)
+func (c *Connection) Close() {
+	c.mu.Lock()
+	conn := c.conn
+	c.conn, c.js, c.url = nil, nil, ""
+	c.mu.Unlock()
+	c.options.Made(nil)
 	if conn != nil {
-		l.end(conn)
+		c.end(conn)
 	}
 }
 
-func (*Link) end(conn *nats.Conn) {
+func (*Connection) end(conn *nats.Conn) {
 	_ = conn.FlushTimeout(Timeout) // nothing is lost without it: NATS sends again what it was told nothing about
 	conn.Close()
 }

@@ -1,6 +1,6 @@
-// Package contract defines the API between the controller and kubectl eventing for dead letters and
+// Package wire defines the API between the controller and kubectl eventing for dead letters and
 // deliveries. It has no client, so that kubectl eventing links no package of NATS.
-package contract
+package wire
 
 import (
 	"time"

@@ -23,10 +23,10 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 )
 
-// link is the connection to NATS. It is replaced when the address, the seed or the authorities
-// change, and at no other time: nats.go reconnects by itself. While the new connection is not there
-// yet, the former one serves.
-type link struct {
+// natsTransport is the connection to NATS. It is replaced when the address, the seed or the
+// authorities change, and at no other time: nats.go reconnects by itself. While the new connection
+// is not there yet, the former one serves.
+type natsTransport struct {
 	seedFile, caFile string
 	log              *zap.Logger
 	// current is what events are sent through; nil before the first one.
@@ -53,13 +53,13 @@ func (t target) equal(other target) bool {
 	return t.url == other.url && t.stream == other.stream && bytes.Equal(t.seed, other.seed) && bytes.Equal(t.ca, other.ca)
 }
 
-func newLink(seedFile, caFile string, log *zap.Logger) *link {
-	return &link{seedFile: seedFile, caFile: caFile, log: log}
+func newNATS(seedFile, caFile string, log *zap.Logger) *natsTransport {
+	return &natsTransport{seedFile: seedFile, caFile: caFile, log: log}
 }
 
-// send implements way.
-func (l *link) send(ctx context.Context, e *cloudevent.Event, from http.Header, requestID string) *legacy.Problem {
-	c := l.current.Load()
+// send implements transport.
+func (n *natsTransport) send(ctx context.Context, e *cloudevent.Event, from http.Header, requestID string) *legacy.Problem {
+	c := n.current.Load()
 	if c == nil {
 		return unavailable("The backend cannot be reached", "not_connected")
 	}
@@ -68,10 +68,10 @@ func (l *link) send(ctx context.Context, e *cloudevent.Event, from http.Header, 
 	return answer(err)
 }
 
-// ask implements way. The stream need not exist: that it is missing is an answer of the backend,
-// too.
-func (l *link) ask(ctx context.Context) error {
-	c := l.current.Load()
+// ask implements transport. The stream need not exist: that it is missing is an answer of the
+// backend, too.
+func (n *natsTransport) ask(ctx context.Context) error {
+	c := n.current.Load()
 	if c == nil {
 		return errors.New("there is no connection to NATS yet")
 	}
@@ -81,90 +81,90 @@ func (l *link) ask(ctx context.Context) error {
 	return nil
 }
 
-// connected implements way.
-func (l *link) connected() (is, known bool) {
-	c := l.current.Load()
+// connected implements transport.
+func (n *natsTransport) connected() (is, known bool) {
+	c := n.current.Load()
 	return c != nil && c.conn.IsConnected(), true
 }
 
-// follow implements way: it connects again when the files change, until ctx ends. It watches
+// follow implements transport: it connects again when the files change, until ctx ends. It watches
 // directories: the kubelet replaces a link in them.
-func (l *link) follow(ctx context.Context) error {
+func (n *natsTransport) follow(ctx context.Context) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("cannot watch the credentials of NATS: %w", err)
 	}
 	defer watcher.Close()
-	for _, file := range []string{l.seedFile, l.caFile} {
+	for _, file := range []string{n.seedFile, n.caFile} {
 		if err := watcher.Add(filepath.Dir(file)); err != nil {
 			return fmt.Errorf("cannot watch %s: %w", file, err)
 		}
 	}
-	l.reconnect() // what has changed before the watch began
+	n.reconnect() // what has changed before the watch began
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-watcher.Events:
-			l.reconnect()
+			n.reconnect()
 		case err := <-watcher.Errors:
-			l.log.Warn("missed changes of the credentials of NATS, reading them again", zap.Error(err))
-			l.reconnect()
+			n.log.Warn("missed changes of the credentials of NATS, reading them again", zap.Error(err))
+			n.reconnect()
 		}
 	}
 }
 
-// use implements way.
-func (l *link) use(b *backend.Backends) {
-	l.mu.Lock()
-	l.address = backend.NATSAddress{}
+// use implements transport.
+func (n *natsTransport) use(b *backend.Backends) {
+	n.mu.Lock()
+	n.address = backend.NATSAddress{}
 	if b.NATS != nil {
-		l.address = *b.NATS
+		n.address = *b.NATS
 	}
-	l.mu.Unlock()
-	l.reconnect()
+	n.mu.Unlock()
+	n.reconnect()
 }
 
 // reconnect opens a connection if what it is opened with has changed.
-func (l *link) reconnect() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.address.URL == "" {
-		l.drop(l.next)
-		l.drop(l.current.Swap(nil))
-		l.next = nil
+func (n *natsTransport) reconnect() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.address.URL == "" {
+		n.drop(n.next)
+		n.drop(n.current.Swap(nil))
+		n.next = nil
 		return
 	}
-	to, err := l.target()
+	to, err := n.target()
 	if err != nil {
-		l.log.Error("cannot read the credentials of NATS", zap.Error(err))
+		n.log.Error("cannot read the credentials of NATS", zap.Error(err))
 		return
 	}
-	latest := l.next
+	latest := n.next
 	if latest == nil {
-		latest = l.current.Load()
+		latest = n.current.Load()
 	}
 	if latest != nil && latest.to.equal(to) {
 		return
 	}
-	c, err := l.open(to)
+	c, err := n.open(to)
 	if err != nil {
-		l.log.Error("cannot connect to NATS", zap.Error(err))
+		n.log.Error("cannot connect to NATS", zap.Error(err))
 		return
 	}
-	l.drop(l.next)
-	l.next = c
-	if current := l.current.Load(); current == nil || !current.conn.IsConnected() {
-		l.replace()
+	n.drop(n.next)
+	n.next = c
+	if current := n.current.Load(); current == nil || !current.conn.IsConnected() {
+		n.replace()
 	}
 }
 
-func (l *link) target() (target, error) {
-	seed, err := os.ReadFile(l.seedFile)
+func (n *natsTransport) target() (target, error) {
+	seed, err := os.ReadFile(n.seedFile)
 	if err != nil {
 		return target{}, err
 	}
-	ca, err := os.ReadFile(l.caFile)
+	ca, err := os.ReadFile(n.caFile)
 	if err != nil {
 		return target{}, err
 	}
@@ -172,22 +172,22 @@ func (l *link) target() (target, error) {
 	if len(seed) == 0 || len(ca) == 0 {
 		return target{}, errors.New("a file is empty")
 	}
-	return target{url: l.address.URL, stream: l.address.Stream, seed: seed, ca: ca}, nil
+	return target{url: n.address.URL, stream: n.address.Stream, seed: seed, ca: ca}, nil
 }
 
 // open begins to connect.
-func (l *link) open(to target) (*connection, error) {
-	log := l.log.With(zap.String("url", to.url))
+func (n *natsTransport) open(to target) (*connection, error) {
+	log := n.log.With(zap.String("url", to.url))
 	c := &connection{to: to}
 	var err error
 	c.conn, err = natsutil.Connect(to.url, natsutil.Account{Name: "eventing-publisher-proxy", Seed: to.seed, CA: to.ca, Inbox: "_INBOX.publisher"},
 		nats.ConnectHandler(func(*nats.Conn) {
 			log.Info("connected to NATS")
-			l.connects(c)
+			n.connects(c)
 		}),
 		nats.ReconnectHandler(func(*nats.Conn) {
 			log.Info("connected to NATS again")
-			l.connects(c)
+			n.connects(c)
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
@@ -208,35 +208,35 @@ func (l *link) open(to target) (*connection, error) {
 }
 
 // connects is called when a connection is there.
-func (l *link) connects(c *connection) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.next == c {
-		l.replace()
+func (n *natsTransport) connects(c *connection) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.next == c {
+		n.replace()
 	}
 }
 
 // replace puts the next connection in the place of the current one.
-func (l *link) replace() {
-	l.drop(l.current.Swap(l.next))
-	l.next = nil
+func (n *natsTransport) replace() {
+	n.drop(n.current.Swap(n.next))
+	n.next = nil
 }
 
 // drop closes a connection when what was published through it has its answer.
-func (l *link) drop(c *connection) {
+func (n *natsTransport) drop(c *connection) {
 	if c != nil {
 		time.AfterFunc(StoreTimeout+time.Second, c.conn.Close)
 	}
 }
 
-func (l *link) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.address = backend.NATSAddress{}
-	for _, c := range []*connection{l.next, l.current.Swap(nil)} {
+func (n *natsTransport) close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.address = backend.NATSAddress{}
+	for _, c := range []*connection{n.next, n.current.Swap(nil)} {
 		if c != nil {
 			c.conn.Close()
 		}
 	}
-	l.next = nil
+	n.next = nil
 }

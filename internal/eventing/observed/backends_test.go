@@ -14,7 +14,7 @@ import (
 func TestControllerState(t *testing.T) {
 	t.Parallel()
 	const names = backend.Names("eventing")
-	contract := backend.Backends{Epoch: "e1", Serving: backend.Set{operatorv1alpha1.NATS}}
+	backends := backend.Backends{Epoch: "e1", Serving: backend.Set{operatorv1alpha1.NATS}}
 	for _, tc := range []struct {
 		reason, version, ready string
 		want                   bool
@@ -31,7 +31,7 @@ func TestControllerState(t *testing.T) {
 		config.SetName(names.ControllerState())
 		config.SetResourceVersion(tc.version)
 		w := &World{Ours: map[Key]*unstructured.Unstructured{KeyOf(config): config}}
-		if got := w.ControllerState(names).AllReady(contract, operatorv1alpha1.NATS, "50"); got != tc.want {
+		if got := w.ControllerState(names).AllReady(backends, operatorv1alpha1.NATS, "50"); got != tc.want {
 			t.Errorf("%s: %v", tc.reason, got)
 		}
 	}

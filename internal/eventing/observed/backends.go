@@ -9,8 +9,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 )
 
-// Contract is what the publisher and the controller are to follow.
-func (w *World) Contract(names backend.Names) (backend.Backends, error) {
+// Backends are what the publisher and the controller are to follow.
+func (w *World) Backends(names backend.Names) (backend.Backends, error) {
 	return backend.ParseBackends(Data(w.Object("ConfigMap", names.Backends())))
 }
 
@@ -30,6 +30,6 @@ func (w *World) ControllerState(names backend.Names) backend.ControllerState {
 
 // Followed tells whether the controller says that it follows the present backends.
 func (w *World) Followed(names backend.Names) bool {
-	contract, err := w.Contract(names)
-	return err == nil && w.ControllerState(names).Follows(contract)
+	backends, err := w.Backends(names)
+	return err == nil && w.ControllerState(names).Follows(backends)
 }
