@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,7 @@ type Sinks struct {
 	handlers map[string]http.HandlerFunc
 	// unkept are those whose requests are not remembered.
 	unkept map[string]bool
+	silent atomic.Bool // DNS is
 }
 
 // Start starts both servers. They end with the test.
@@ -50,9 +52,17 @@ func Start(t testing.TB) *Sinks {
 	s := &Sinks{received: map[string][]Request{}, handlers: map[string]http.HandlerFunc{}, unkept: map[string]bool{}}
 	s.server = httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(s.server.Close)
-	s.DNS = startDNS(t)
+	address, stop, err := serveDNS(&s.silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	s.DNS = address
 	return s
 }
+
+// SilenceDNS has the DNS server answer nothing, or answer again.
+func (s *Sinks) SilenceDNS(is bool) { s.silent.Store(is) }
 
 // URL is what a Subscription has as its sink.
 func (s *Sinks) URL(name, namespace string) string {
@@ -120,20 +130,11 @@ func (s *Sinks) Await(t testing.TB, name string, within time.Duration, ids ...st
 	})
 }
 
-// startDNS starts ServeDNS for a test.
-func startDNS(t testing.TB) string {
-	t.Helper()
-	address, stop, err := ServeDNS()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(stop)
-	return address
-}
-
 // ServeDNS starts a DNS server that knows one address for all names of the cluster, but for those
 // that begin with "missing.".
-func ServeDNS() (address string, stop func(), err error) {
+func ServeDNS() (address string, stop func(), err error) { return serveDNS(new(atomic.Bool)) }
+
+func serveDNS(silent *atomic.Bool) (address string, stop func(), err error) {
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, fmt.Errorf("cannot start a DNS server: %w", err)
@@ -144,7 +145,7 @@ func ServeDNS() (address string, stop func(), err error) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			if answer, err := answerDNS(buffer[:n]); err == nil {
+			if answer, err := answerDNS(buffer[:n]); err == nil && !silent.Load() {
 				_, _ = conn.WriteTo(answer, from)
 			}
 		}

@@ -5,7 +5,9 @@ package eventing_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -141,5 +143,55 @@ func TestALongRequest(t *testing.T) {
 	})
 	if got := len(r.sinks.IDs("orders")); got != 1 {
 		t.Errorf("%d requests for one event", got)
+	}
+}
+
+// TestDNSIsAway: the DNS server answers nothing for half a minute, while sinks need a connection
+// for each event. No event is lost or comes twice; all say why nothing is delivered, and work again
+// soon afterwards.
+func TestDNSIsAway(t *testing.T) {
+	const subscriptions, away = 20, 30 * time.Second
+	r := newRig(t, true)
+	r.fleet(2)
+	var names, ids []string
+	for i := range subscriptions {
+		name := fmt.Sprintf("sink-%02d", i)
+		names = append(names, name)
+		r.sinks.Answer(name, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") })
+		r.subscribe(name, "a.b", "")
+	}
+	for _, name := range names {
+		r.await(name, "ready", ready)
+	}
+	publish := func(prefix string, pause time.Duration, until time.Time) {
+		for n := 0; time.Now().Before(until); n++ {
+			id := fmt.Sprintf("%s-%d", prefix, n)
+			ids = append(ids, id)
+			r.publish("a.b", id)
+			time.Sleep(pause)
+		}
+	}
+	publish("before", 20*time.Millisecond, time.Now().Add(3*time.Second))
+	r.sinks.SilenceDNS(true)
+	publish("away", 200*time.Millisecond, time.Now().Add(away))
+	for _, name := range names {
+		r.await(name, "it says that no sink is found", func(s *eventingv1alpha2.Subscription) string {
+			if !strings.Contains(fmt.Sprint(s.Status.Conditions), "cannot be resolved") {
+				return "another reason"
+			}
+			return condition(s, eventingv1alpha2.ConditionDelivering, eventingv1alpha2.ReasonRetrying)
+		})
+	}
+	r.sinks.SilenceDNS(false)
+	began := time.Now()
+	publish("after", 20*time.Millisecond, time.Now().Add(3*time.Second))
+	twice := 0
+	for _, name := range names {
+		r.sinks.Await(t, name, limit, ids...)
+		twice += len(r.sinks.IDs(name)) - len(ids)
+	}
+	t.Logf("%d events for each of %d sinks: all were there after %.1f s, %d twice", len(ids), subscriptions, time.Since(began).Seconds(), twice)
+	if twice > 0 {
+		t.Errorf("%d came twice", twice)
 	}
 }

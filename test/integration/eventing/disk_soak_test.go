@@ -286,3 +286,90 @@ func (p *throughHangs) take(t *testing.T, controller jetstream.JetStream) {
 	}
 	t.Cleanup(taking.Stop)
 }
+
+// TestSoakSlowDisk: the disk of the only server answers nothing for most of the time, as that of a
+// provider whose budget of operations is used up. Events of three Subscriptions, one of which is in
+// order, are published by twenty clients; a Subscription and a controller come meanwhile. Each
+// accepted event arrives, and none twice. The longer one is more than the publisher waits for.
+func TestSoakSlowDisk(t *testing.T) {
+	for _, hangs := range []time.Duration{2 * time.Second, 6 * time.Second} {
+		t.Run(hangs.String(), func(t *testing.T) { slowDisk(t, hangs) })
+	}
+}
+
+func slowDisk(t *testing.T, hangs time.Duration) {
+	t.Helper()
+	const works, long = 200 * time.Millisecond, 90 * time.Second
+	r := newRigOn(t, startPlane(t, 1, "always", func(config string, tls map[string][]byte) []*natsserver.Server {
+		return []*natsserver.Server{natsserver.StartOnDisk(t, 1<<30, config, tls)}
+	}), true)
+	r.fleet(2)
+	names := []string{"one", "two", "ordered"}
+	for _, name := range names {
+		more := ""
+		if name == "ordered" {
+			more = `, config: {maxInFlightMessages: "1"}`
+		}
+		r.subscribe(name, "order.created.v1", more)
+		r.await(name, "ready", ready)
+	}
+	pub := startPublisher(t, r.plane, nil)
+	pub.awaitReady()
+
+	ctx, stop := context.WithTimeout(t.Context(), long)
+	defer stop()
+	var all sync.WaitGroup
+	all.Go(func() {
+		for ctx.Err() == nil {
+			goOn := r.servers[0].HangDisk()
+			time.Sleep(hangs)
+			goOn()
+			time.Sleep(works)
+		}
+	})
+	var mu sync.Mutex
+	var accepted []string
+	answers := map[int]int{}
+	for client := range 20 {
+		all.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				id := fmt.Sprintf("%02d-%05d", client, n)
+				got, err := pub.publish(t.Context(), id)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				answers[got.status]++
+				if got.status < 300 {
+					accepted = append(accepted, id)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	time.Sleep(long / 3)
+	began := time.Now()
+	r.subscribe("later", "order.created.v1", "")
+	r.await("later", "ready while the disk is slow", ready)
+	t.Logf("a Subscription was ready after %.1f s", time.Since(began).Seconds())
+	r.controller("pod-later", longLease)
+	all.Wait()
+	began = time.Now()
+	for _, name := range names {
+		r.sinks.Await(t, name, limit, accepted...)
+		seen, twice := map[string]bool{}, 0
+		for _, id := range r.sinks.IDs(name) {
+			if seen[id] {
+				twice++
+			}
+			seen[id] = true
+		}
+		t.Logf("%s: %d events, %d twice", name, len(accepted), twice)
+		if twice > 0 {
+			t.Errorf("%s: %d events came twice", name, twice)
+		}
+	}
+	t.Logf("answers %v; all were there %.1f s after the disk was as before", answers, time.Since(began).Seconds())
+	r.awaitEmpty(t)
+}
