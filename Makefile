@@ -48,36 +48,46 @@ test-unit: export GOGC ?= 400
 # a minute in all.
 test: export GORACE ?= atexit_sleep_ms=0
 test: cc cluster ## All tests, with the race detector: unit, and integration on a real API server
-	go test -C test/kubernetes/build ./...
-	go test -C examples/installer -short ./...
-	go test -C examples/registry -short ./... # test/guide has all of it
-	go test -C test/knative -vet=off -count 1 ./...
-	cd build/release && $(GOTEST) -vet=off -count 1 -timeout 25m ./artifact
-	go test -short -vet=off ./pkg/engine/... # some of them with the clock of testing/synctest, and without the race detector
-	@status=0; \
-	(failed=0; \
-	(cd build/release && $(PROCESSTEST) -count 1 -timeout 25m $$(go list ./... | grep -v /artifact$$)) || failed=$$?; \
-	$(PROCESSTEST) -timeout 25m $(PROCESSES) $(PLAIN) || failed=$$?; exit $$failed) & processes=$$!; \
-	$(PROCESSTEST) -p 1 -timeout 25m $(LONGEST) || status=$$?; \
-	$(GOTEST) -p 2 -vet=off -timeout 25m $(RACED) \
-	  $$(go list ./... | grep -vxF -f <(go list $(PROCESSES) $(PLAIN) $(LONGEST) $(RACED))) || status=$$?; \
-	wait $$processes || status=$$?; exit $$status
+	@($(TEST_PROCESSES)) & processes=$$!; status=0; ($(TEST_OTHERS)) || status=$$?; wait $$processes || status=$$?; exit $$status
 	$(MODEL) -timeout 10m -run "^(TestModelSchedules|TestLimitsAreNoPermissions|TestMarksOfAFullJournal|TestKilledBetweenParts|TestDemo)$$" ./test/model ./test/demo
 
 # PROCESSES only start programs, and PLAIN run nothing beside anything else (internal/plain_test.go):
 # the race detector would find nothing of the product there, and its binaries take a fifth longer to
 # link. The programs have it where they are the subject; the tests, whose stand-ins and snapshots
 # would take a third of the time with it, do not: those have tests of their own (decision 0002). Three
-# of all packages run at once: one alone keeps two processors busy for three quarters of its time. Of
-# the short ones two run at once: these here have mostly ended then. Vet is in make verify. Those of
-# build/release compress, and its modulepack, decide, eventing's chart and internal compile rules, play
-# schedules and read all sources, which takes up to ten times as long with the race detector. LONGEST
-# are beside the others of PROCESSES, one at a time, and RACED are the longest of the others.
+# of all packages run at once: one alone keeps two processors busy for three quarters of its time. So
+# TEST_PROCESSES runs two at once, and TEST_OTHERS one of LONGEST at a time until only short ones are
+# there. Vet is in make verify. Those of build/release compress, and its modulepack, decide, eventing's
+# chart and internal compile rules, play schedules and read all sources, which takes up to ten times as
+# long with the race detector. RACED need it, and mostly wait: they come after PROCESSES, so that both
+# take equally long. SLOWEST are those of the rest that begin first.
 PROCESSTEST := EVENTMESH_TEST_RACE=programs go test -p 2 -vet=off
 PROCESSES := ./test/integration/eventingmanager ./test/integration/takeover ./internal ./internal/eventing/chart ./internal/eventing/decide ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing ./test/newjob
 PLAIN := ./build/sizes ./charts/eventing-manager ./internal/eventing/backend ./internal/eventing/guide ./internal/eventing/repeats ./internal/eventing/stored ./internal/eventing/takeover ./internal/eventservice/legacy ./internal/eventservice/publish ./internal/flowpage ./internal/k8sobject ./internal/migration/jobs/trigger/route ./internal/migration/kyma ./internal/migration/kyma/eventpath ./internal/natsutil ./internal/redact
 LONGEST := ./test/integration/eventing ./test/integration/eventbus ./test/guide ./test/eventservice
-RACED := ./test/integration/jobmanager ./test/model
+RACED := ./test/model ./test/integration/engine ./test/integration/migrationtest ./test/standin ./test/kubernetes
+SLOWEST := ./test/integration/jobmanager
+
+# What fails lets the others run. Of the examples, test/guide has the rest. Some tests of the engine
+# have the clock of testing/synctest, and run without the race detector.
+define TEST_PROCESSES
+status=0; \
+(cd build/release && $(PROCESSTEST) -count 1 -timeout 25m $$(go list ./... | grep -v /artifact$$)) || status=$$?; \
+$(PROCESSTEST) -timeout 25m $(PROCESSES) $(PLAIN) || status=$$?; \
+$(GOTEST) -p 2 -vet=off -timeout 25m $(RACED) || status=$$?; exit $$status
+endef
+define TEST_OTHERS
+status=0; \
+go test -C test/kubernetes/build ./... || status=$$?; \
+go test -C examples/installer -short ./... || status=$$?; \
+go test -C examples/registry -short ./... || status=$$?; \
+go test -C test/knative -vet=off -count 1 ./... || status=$$?; \
+(cd build/release && $(GOTEST) -vet=off -count 1 -timeout 25m ./artifact) || status=$$?; \
+go test -short -vet=off ./pkg/engine/... || status=$$?; \
+$(PROCESSTEST) -p 1 -timeout 25m $(LONGEST) || status=$$?; \
+$(GOTEST) -p 2 -vet=off -timeout 25m \
+  $$(go list $(SLOWEST) ./... | grep -vxF -f <(go list $(PROCESSES) $(PLAIN) $(LONGEST) $(RACED))) || status=$$?; exit $$status
+endef
 
 ##@ The migration: docs/migration
 .PHONY: demo
