@@ -25,7 +25,7 @@ type lanes struct {
 
 // lane is one type.
 type lane struct {
-	// started has the events that are being posted, and since when.
+	// started has the events that have a slot, and since when; zero once the sink has answered.
 	started map[*nats.Msg]time.Time
 	// slow says that the last answer came late, or not at all.
 	slow bool
@@ -98,12 +98,22 @@ func (l *lanes) more(t *lane, slow bool, now time.Time) bool {
 	return l.slots-l.used > min(max(without, 0), (l.slots+3)/4)
 }
 
+// answered notes that the sink has answered. The event has its slot until NATS was told, but how
+// long that takes says nothing about the type.
+func (l *lanes) answered(m *nats.Msg, now time.Time) {
+	t := l.of[laneOf(m.Subject)]
+	t.slow = now.Sub(t.started[m]) >= slowAfter
+	t.stuck = false
+	t.started[m] = time.Time{}
+}
+
 // release ends what take has begun.
 func (l *lanes) release(m *nats.Msg, now time.Time) {
 	of := laneOf(m.Subject)
 	t := l.of[of]
-	t.slow = now.Sub(t.started[m]) >= slowAfter
-	t.stuck = false
+	if !t.started[m].IsZero() {
+		l.answered(m, now)
+	}
 	delete(t.started, m)
 	l.used--
 	if len(t.started) == 0 && !t.slow {
@@ -117,7 +127,7 @@ func (t *lane) slowAt(now time.Time) bool {
 		return true
 	}
 	for _, since := range t.started {
-		if now.Sub(since) >= slowAfter {
+		if !since.IsZero() && now.Sub(since) >= slowAfter {
 			return true
 		}
 	}

@@ -108,3 +108,30 @@ func TestReach(t *testing.T) {
 		}
 	}
 }
+
+// TestLanesWhileNATSIsSlow: a type whose sink answers at once has all that it may have, however
+// long NATS takes to store that.
+func TestLanesWhileNATSIsSlow(t *testing.T) {
+	l, now := newLanes(10, 2), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC)
+	var posted []*nats.Msg
+	take := func(n int) {
+		t.Helper()
+		for i := range n {
+			m := nats.NewMsg("kyma.shop.a")
+			if v := l.take(m, now, now); v != posts {
+				t.Fatalf("event %d of %d: %v", i, n, v)
+			}
+			posted = append(posted, m)
+		}
+	}
+	take(6)
+	for _, m := range posted {
+		l.answered(m, now.Add(time.Millisecond))
+	}
+	now = now.Add(2 * slowAfter)
+	take(3)
+	for _, m := range posted {
+		l.release(m, now)
+	}
+	take(9)
+}

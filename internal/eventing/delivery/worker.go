@@ -429,6 +429,7 @@ func (w *worker) deliver(e waiting) (later bool) {
 	}
 	w.mu.Lock()
 	w.reach.note(o, time.Now())
+	w.lanes.answered(m, time.Now())
 	t := w.traces[about.Sequence.Stream]
 	if o.taken() {
 		w.newest = max(w.newest, about.Sequence.Stream)
