@@ -34,9 +34,6 @@ import (
 // IO is all that a process uses, except the API server.
 type IO = frame.IO
 
-// OS returns the IO of this process.
-func OS() IO { return frame.OS() }
-
 // Run executes the job as the command line says, and returns the exit code of
 // the process. It is to be called once in a process.
 func Run(program *Program, job migration.Job, streams IO) int {

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 // child is a job in a process of its own.
 func child(behaviour string) int {
 	p := &process{
-		IO: OS(), program: tools, job: commandtest.New(), isTerminal: frame.IsTerminal, inCluster: rest.InClusterConfig, terminationLog: os.DevNull + "/none",
+		IO: frame.OS(), program: tools, job: commandtest.New(), isTerminal: frame.IsTerminal, inCluster: rest.InClusterConfig, terminationLog: os.DevNull + "/none",
 	}
 	p.newEngine = func(_ *rest.Config, o engine.Options) (runner, error) {
 		return &fakeEngine{do: func(ctx context.Context, command string, _ migration.Job) *migration.Report {

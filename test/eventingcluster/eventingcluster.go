@@ -177,9 +177,6 @@ func (c *Cluster) Config() *rest.Config {
 	return config
 }
 
-// Processes says whether the pods are processes, so that there is no node.
-func (c *Cluster) Processes() bool { return c.pods != nil }
-
 // Images builds the images of a cluster with a node, and the manifest that names them.
 func (c *Cluster) Images(ctx context.Context) error {
 	root, err := kubernetes.ModuleRoot()

@@ -53,9 +53,7 @@ type Key struct {
 	Namespace, Name string
 }
 
-// String spells the object as everywhere: "Kind namespace/name".
-func (k Key) String() string { return k.text(false) }
-
+// text spells the object as everywhere: "Kind namespace/name", or with the group.
 func (k Key) text(group bool) string {
 	s := k.Kind
 	if group && k.Group != "" {

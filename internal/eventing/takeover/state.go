@@ -1,7 +1,5 @@
 package takeover
 
-import "slices"
-
 // Direction is where the events are to be in the end.
 type Direction string
 
@@ -212,13 +210,4 @@ var says = map[step][2]string{
 	releaseTheirs:   {"remove the finalizer of Kyma's operator from the Eventing", "the Eventing can be deleted again later"},
 	releaseOurs:     {"remove the finalizer of our operator from the Eventing", "the Eventing can be deleted again later"},
 	thaw:            {"allow changes of Subscriptions again", "the way is at its end"},
-}
-
-// steps are all that there are, for tests.
-func steps() (all []step) {
-	for s := range says {
-		all = append(all, s)
-	}
-	slices.Sort(all)
-	return all
 }
