@@ -3,6 +3,7 @@ package guide
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"go/parser"
@@ -27,7 +28,11 @@ import (
 // cluster is the one control plane of this package's tests.
 var cluster *kubernetes.ControlPlane
 
-func TestMain(m *testing.M) { kubernetes.Main(m, kubernetes.Shared(&cluster)) }
+func TestMain(m *testing.M) {
+	kubernetes.Main(m, kubernetes.Shared(&cluster), kubernetes.Before(func(context.Context) error {
+		return kubernetes.DependOnTrees("../../pkg", "../../internal", "../../examples") // programs of these are built
+	}))
+}
 
 const (
 	document = "../../docs/library/write-a-migration.md"

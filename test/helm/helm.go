@@ -34,7 +34,8 @@ type Helm struct {
 	binary string
 }
 
-// New builds Helm, which takes some minutes once and then a moment.
+// New builds Helm, which takes some minutes once and then a moment. The results of tests depend on
+// our charts from then on, which it reads.
 func New(ctx context.Context, root string, major int) (*Helm, error) {
 	h := &Helm{Major: major, Root: root}
 	var err error
@@ -46,7 +47,7 @@ func New(ctx context.Context, root string, major int) (*Helm, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h, nil
+	return h, kubernetes.DependOnTrees(filepath.Join(root, "charts"))
 }
 
 // Binary is the path of the program.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 )
@@ -31,7 +32,7 @@ var programs struct {
 
 // Build builds the program into the cache, once in the life of the process, and returns its path.
 // The next process finds it up to date, and links nothing. In the same run of make it does not even
-// ask.
+// ask. The results of tests depend on the sources of the program: see DependOn.
 func (p Program) Build(ctx context.Context) (string, error) {
 	// Two checkouts, or the kinds of build, must not overwrite each other. An overlay is a
 	// temporary file.
@@ -90,25 +91,89 @@ func (p Program) build(ctx context.Context, key string) (string, error) {
 	if p.Package == "." {
 		path = filepath.Join(dir, filepath.Base(p.Dir))
 	}
+	inputs := filepath.Join(dir, ".inputs")
 	// Not os.Getenv: go test would never find a result in its cache that depends on it.
 	run, _ := syscall.Getenv(runVariable)
-	if run == "" || slices.Contains(p.Flags, "-overlay") {
-		return path, p.compile(ctx, path)
-	}
 	stamp := filepath.Join(dir, ".run")
-	if of, err := os.ReadFile(stamp); err == nil && string(of) == run {
-		if _, err := os.Stat(path); err == nil {
-			return path, nil
+	if run == "" || slices.Contains(p.Flags, "-overlay") || !stamped(stamp, run, path) {
+		// A build that fails must not leave the stamp of the same run beside a former program.
+		if err := os.RemoveAll(stamp); err != nil {
+			return "", err
+		}
+		if err := p.compile(ctx, path); err != nil {
+			return "", err
+		}
+		if err := p.list(ctx, inputs); err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(stamp, []byte(run), 0o644); err != nil {
+			return "", err
 		}
 	}
-	// A build that fails must not leave the stamp of the same run beside a former program.
-	if err := os.RemoveAll(stamp); err != nil {
+	names, err := os.ReadFile(inputs)
+	if err != nil {
 		return "", err
 	}
-	if err := p.compile(ctx, path); err != nil {
-		return "", err
+	return path, DependOn(strings.FieldsFunc(string(names), func(r rune) bool { return r == '\n' })...)
+}
+
+// stamped tells whether a program was built in this run of make.
+func stamped(stamp, run, path string) bool {
+	of, err := os.ReadFile(stamp)
+	if err == nil && string(of) == run {
+		_, err = os.Stat(path)
+		return err == nil
 	}
-	return path, os.WriteFile(stamp, []byte(run), 0o644)
+	return false
+}
+
+// DependOn lets go test keep the result of the tests of this process only while files, and what is
+// directly in directories, are as they are. It keeps the result of a test that has passed until the
+// test or something else changes that this process has opened, and knows nothing of what a program
+// reads that the test starts, or is built from.
+func DependOn(names ...string) error {
+	for _, name := range names {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DependOnTrees is DependOn for directories with all that is below them.
+func DependOnTrees(roots ...string) error {
+	for _, root := range roots {
+		err := filepath.WalkDir(root, func(path string, is fs.DirEntry, err error) error {
+			if err == nil && is.IsDir() {
+				err = DependOn(path)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list writes the directories of the program's packages, the files that are embedded in it, and its
+// go.mod, one in a line. Libraries have a version there.
+func (p Program) list(ctx context.Context, into string) error {
+	const format = `{{with .Module}}{{if or (not .Version) (and .Replace (not .Replace.Version))}}{{$.Dir}}
+{{range $.EmbedFiles}}{{$.Dir}}/{{.}}
+{{end}}{{end}}{{end}}`
+	args := append([]string{"list", "-C", p.Dir, "-deps", "-f", format}, p.Flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, p.Package)...)
+	cmd.Env = append(os.Environ(), p.Env...)
+	names, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("cannot list what %s is built from: %w", p.Package, err)
+	}
+	return os.WriteFile(into, append(names, filepath.Join(p.Dir, "go.mod")...), 0o644)
 }
 
 // runVariable names a run of make, in which sources do not change: what one test process has built

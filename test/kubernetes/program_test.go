@@ -4,7 +4,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestProgramOfOneRun: in one run of make a program is built once, and in another one, or without
@@ -44,6 +48,40 @@ func TestProgramOfOneRun(t *testing.T) {
 		if (err != nil) != (tc.want == "") || string(got) != tc.want {
 			t.Errorf("%s: it says %q, %v, want %q", tc.reason, got, err, tc.want)
 		}
+	}
+}
+
+// TestWhatAResultDependsOn: the directories of the packages of a program, what is embedded in it,
+// and the versions of libraries. Those of other programs do not matter.
+func TestWhatAResultDependsOn(t *testing.T) {
+	t.Setenv("EVENTMESH_CACHE", t.TempDir())
+	checkout := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": "module example.com/tiny\n", "text/a b.txt": "a", "sub/sub.go": "package sub\n", "other/other.go": "package other\n",
+		"main.go": "package main\n\nimport (\n\t\"embed\"\n\t_ \"example.com/tiny/sub\"\n)\n\n//go:embed text\nvar text embed.FS\n\nfunc main() { _ = text }\n",
+	} {
+		file := filepath.Join(checkout, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path, err := Program{Dir: checkout, Package: "."}.Build(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(filepath.Join(filepath.Dir(path), ".inputs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{checkout, checkout + "/go.mod", checkout + "/sub", checkout + "/text/a b.txt"}
+	if diff := cmp.Diff(want, slices.Sorted(strings.SplitSeq(string(raw), "\n"))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := DependOn(filepath.Join(checkout, "gone")); err == nil {
+		t.Error("what is not there can be opened")
 	}
 }
 

@@ -87,6 +87,9 @@ func Overlay(t testing.TB) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
+	if err := kubernetes.DependOn(filepath.Join(root, "test", "mutation")); err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(t.Context(), "go", "run", "-C", root, "./test/mutation", "-overlay", dir)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -107,7 +107,11 @@ func build(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, "go", "-C", filepath.Join(root, "test", "servicecatalog", "build"), "run", ".", "build")
+	dir := filepath.Join(root, "test", "servicecatalog", "build")
+	if err := kubernetes.DependOn(dir, filepath.Join(dir, "server")); err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, "go", "-C", dir, "run", ".", "build")
 	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -50,8 +50,12 @@ func Start(ctx context.Context, host string) (*Server, error) {
 	if host == "" {
 		host = "127.0.0.1"
 	}
+	dir := filepath.Join(root, "test", "natsstreaming")
+	if err := kubernetes.DependOn(dir); err != nil {
+		return nil, err
+	}
 	s := &Server{
-		cmd:  exec.Command("go", "run", "-C", filepath.Join(root, "test", "natsstreaming"), "-trimpath", ".", "--host", host),
+		cmd:  exec.Command("go", "run", "-C", dir, "-trimpath", ".", "--host", host),
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 30 * time.Second}},
 		subs: map[string]func([]byte) error{},
 	}
