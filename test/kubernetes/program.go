@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -166,12 +167,9 @@ func (p Program) list(ctx context.Context, into string) error {
 	const format = `{{with .Module}}{{if or (not .Version) (and .Replace (not .Replace.Version))}}{{$.Dir}}
 {{range $.EmbedFiles}}{{$.Dir}}/{{.}}
 {{end}}{{end}}{{end}}`
-	args := append([]string{"list", "-C", p.Dir, "-deps", "-f", format}, p.Flags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, p.Package)...)
-	cmd.Env = append(os.Environ(), p.Env...)
-	names, err := cmd.Output()
+	names, err := p.run(ctx, "list", "-deps", "-f", format)
 	if err != nil {
-		return fmt.Errorf("cannot list what %s is built from: %w", p.Package, err)
+		return fmt.Errorf("cannot list what it is built from: %w", err)
 	}
 	return os.WriteFile(into, append(names, filepath.Join(p.Dir, "go.mod")...), 0o644)
 }
@@ -182,13 +180,20 @@ const runVariable = "EVENTMESH_TEST_RUN"
 
 // compile lets go build write the program, which is quick if it is up to date.
 func (p Program) compile(ctx context.Context, path string) error {
-	args := append([]string{"build", "-C", p.Dir, "-o", path}, p.Flags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, p.Package)...)
+	_, err := p.run(ctx, "build", "-o", path)
+	return err
+}
+
+// run runs a command of go for the package, with the flags of the program.
+func (p Program) run(ctx context.Context, command string, args ...string) (stdout []byte, err error) {
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{command, "-C", p.Dir}, args, p.Flags, []string{p.Package})...)
 	cmd.Env = append(os.Environ(), p.Env...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if stdout, err = cmd.Output(); err != nil {
+		return nil, fmt.Errorf("go %s: %w\n%s%s", command, err, stdout, &stderr)
 	}
-	return nil
+	return stdout, nil
 }
 
 // checkoutFile says beside a program which directory it was built from.

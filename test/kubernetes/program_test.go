@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -56,17 +57,11 @@ func TestProgramOfOneRun(t *testing.T) {
 func TestWhatAResultDependsOn(t *testing.T) {
 	t.Setenv("EVENTMESH_CACHE", t.TempDir())
 	checkout := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod": "module example.com/tiny\n", "text/a b.txt": "a", "sub/sub.go": "package sub\n", "other/other.go": "package other\n",
-		"main.go": "package main\n\nimport (\n\t\"embed\"\n\t_ \"example.com/tiny/sub\"\n)\n\n//go:embed text\nvar text embed.FS\n\nfunc main() { _ = text }\n",
-	} {
-		file := filepath.Join(checkout, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.CopyFS(checkout, fstest.MapFS{
+		"go.mod": {Data: []byte("module example.com/tiny\n")}, "text/a b.txt": {}, "sub/sub.go": {Data: []byte("package sub\n")}, "other/other.go": {Data: []byte("package other\n")},
+		"main.go": {Data: []byte("package main\n\nimport (\n\t\"embed\"\n\t_ \"example.com/tiny/sub\"\n)\n\n//go:embed text\nvar text embed.FS\n\nfunc main() { _ = text }\n")},
+	}); err != nil {
+		t.Fatal(err)
 	}
 	path, err := Program{Dir: checkout, Package: "."}.Build(t.Context())
 	if err != nil {

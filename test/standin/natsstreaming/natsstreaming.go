@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -50,16 +49,17 @@ func Start(ctx context.Context, host string) (*Server, error) {
 	if host == "" {
 		host = "127.0.0.1"
 	}
-	dir := filepath.Join(root, "test", "natsstreaming")
-	if err := kubernetes.DependOn(dir); err != nil {
+	binary, err := kubernetes.Program{
+		Dir: filepath.Join(root, "test", "natsstreaming"), Package: ".", Flags: []string{"-trimpath"}, Env: []string{"CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off"},
+	}.Build(ctx)
+	if err != nil {
 		return nil, err
 	}
 	s := &Server{
-		cmd:  exec.Command("go", "run", "-C", dir, "-trimpath", ".", "--host", host),
+		cmd:  exec.Command(binary, "--host", host),
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 30 * time.Second}},
 		subs: map[string]func([]byte) error{},
 	}
-	s.cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	s.cmd.Stderr = &s.stderr
 	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("cannot start NATS Streaming: %w", err)
@@ -72,7 +72,7 @@ func Start(ctx context.Context, host string) (*Server, error) {
 		return nil, fmt.Errorf("cannot start NATS Streaming: %w", err)
 	}
 	s.deliveries = httptest.NewServer(http.HandlerFunc(s.delivered))
-	// When ctx ends it has to, also while Go still builds.
+	// When ctx ends it has to, also while it starts.
 	defer context.AfterFunc(ctx, func() {
 		_ = s.stdin.Close()
 		_ = s.cmd.Process.Kill()
