@@ -9,7 +9,7 @@ import (
 // carrier is a backend. No rule asks which one it is: what they do differently is in these fields
 // and in their answers.
 type carrier struct {
-	// is its name in an Eventing and in the backends.
+	// is its name in an Eventing and in the ConfigMap of the backends.
 	is operatorv1alpha1.BackendType
 	// section is the key of its values in those of the chart, and record the object that has the
 	// values with which it was last rendered.

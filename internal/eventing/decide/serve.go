@@ -41,8 +41,8 @@ type taker interface {
 	degraded(*Rules, *observed.World) string
 }
 
-// fresh is the backends when there is none, or when what takes events is another one: what is there
-// of the other backends goes on.
+// fresh are the backends when there are none, or when what takes events is another one: what is
+// there of the other backends goes on.
 func (t *reconciliation) fresh() backend.Backends {
 	b := backend.Backends{Epoch: t.w.NewEpoch}
 	t.addresses(&b)
