@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -328,12 +329,13 @@ func slowDisk(t *testing.T, hangs time.Duration) {
 		}
 	})
 	var mu sync.Mutex
-	var accepted []string
+	var accepted, promised []string // promised were sent when the later Subscription was ready
+	var isReady atomic.Bool
 	answers := map[int]int{}
 	for client := range 20 {
 		all.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				id := fmt.Sprintf("%02d-%05d", client, n)
+				id, late := fmt.Sprintf("%02d-%05d", client, n), isReady.Load()
 				got, err := pub.publish(t.Context(), id)
 				if err != nil {
 					t.Error(err)
@@ -344,6 +346,9 @@ func slowDisk(t *testing.T, hangs time.Duration) {
 				if got.status < 300 {
 					accepted = append(accepted, id)
 				}
+				if got.status < 300 && late {
+					promised = append(promised, id)
+				}
 				mu.Unlock()
 			}
 		})
@@ -352,6 +357,7 @@ func slowDisk(t *testing.T, hangs time.Duration) {
 	began := time.Now()
 	r.subscribe("later", "order.created.v1", "")
 	r.await("later", "ready while the disk is slow", ready)
+	isReady.Store(true)
 	t.Logf("a Subscription was ready after %.1f s", time.Since(began).Seconds())
 	r.controller("pod-later", longLease)
 	all.Wait()
@@ -370,6 +376,7 @@ func slowDisk(t *testing.T, hangs time.Duration) {
 			t.Errorf("%s: %d events came twice", name, twice)
 		}
 	}
+	r.sinks.Await(t, "later", limit, promised...)
 	t.Logf("answers %v; all were there %.1f s after the disk was as before", answers, time.Since(began).Seconds())
 	r.awaitEmpty(t)
 }
