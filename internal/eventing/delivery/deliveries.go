@@ -84,6 +84,8 @@ type Deliveries struct {
 	share Share
 	// posting has one for each event that is being posted, of workers that were stopped, too.
 	posting sync.WaitGroup
+	// pace is that of the requests of all workers.
+	pace *pull.Pace
 }
 
 // Share returns how many of the events of a Subscription that may be posted at the same time this
@@ -95,7 +97,7 @@ func New(o Options) *Deliveries {
 	if o.Live == nil {
 		o.Live = func() bool { return true }
 	}
-	return &Deliveries{options: o, workers: map[types.NamespacedName]*worker{}, share: func(_ types.NamespacedName, all int) int { return all }}
+	return &Deliveries{options: o, pace: pull.NewPace(), workers: map[types.NamespacedName]*worker{}, share: func(_ types.NamespacedName, all int) int { return all }}
 }
 
 // Divide lets this process have another part of what all processes may post.

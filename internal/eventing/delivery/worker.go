@@ -64,6 +64,7 @@ type worker struct {
 	bytes        *budget.Share // of events
 	posts        *budget.Share // what it takes to post them, in addition
 	posting      *sync.WaitGroup
+	pace         *pull.Pace
 	ending       chan struct{}
 	metrics      *tally.Series
 	end          sync.Once
@@ -131,7 +132,7 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 	w := &worker{
 		Options: &d.options, subscription: subscription, name: subscription.String(), settings: settings,
 		generation: settings.Generation,
-		posting:    &d.posting, ending: make(chan struct{}), source: source,
+		posting:    &d.posting, pace: d.pace, ending: make(chan struct{}), source: source,
 		metrics: d.options.Metrics.Series(subscription, source.Consumer, settings.Sink),
 		bytes:   budget.NewShare(d.options.Budget, nil),
 		posts:   budget.NewShare(d.options.Budget, nil),
@@ -146,7 +147,7 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 	w.progress = time.AfterFunc(tick, w.tellProgress)
 	w.progress.Stop()
 	var err error
-	w.pull, err = pull.Start(source, min(slots, mostPulled), w.bytes, w.receive, func(reason string) {
+	w.pull, err = pull.Start(source, min(slots, mostPulled), d.pace, w.bytes, w.receive, func(reason string) {
 		w.Log.Debug("no more events come", zap.String("subscription", w.name), zap.String("reason", reason))
 		go d.lost(w)
 	})
@@ -259,6 +260,7 @@ func (w *worker) next() {
 		switch {
 		case ended, w.held, w.lanes.slots == 0:
 			leave = append(leave, e)
+			w.places++
 			continue
 		case !live:
 		case !short && (w.reach.may(w.lanes.used, now) || w.overdue(e.about, now)):
@@ -279,13 +281,12 @@ func (w *worker) next() {
 	}
 	clear(w.queue[len(left):])
 	w.queue = left
-	free, places := w.free, 0
-	if len(left) == 0 || now.Sub(left[0].since) <= aheadLimit {
-		places, w.places = w.places, 0
-	}
-	delay := time.Duration(0)
-	if w.held && !ended {
+	free, places, delay := w.free, 0, time.Duration(0)
+	switch {
+	case w.held && !ended: // no more are pulled: all that is stored would come here, and go back
 		delay = heldDelay // it would come back at once
+	case len(left) == 0 || now.Sub(left[0].since) <= aheadLimit:
+		places, w.places = w.places, 0
 	}
 	w.await()
 	w.mu.Unlock()
@@ -296,8 +297,8 @@ func (w *worker) next() {
 		w.mu.Unlock()
 		w.bytes.Give(pull.Size(e.message))
 	}
-	if n := len(leave) + places; n > 0 {
-		free(n)
+	if places > 0 {
+		free(places)
 	}
 }
 
@@ -529,7 +530,9 @@ func (w *worker) acknowledge(m *nats.Msg) {
 	var err error
 	for deadline := time.Now().Add(ackLimit); time.Now().Before(deadline); time.Sleep(ackPause) {
 		ctx, cancel := context.WithTimeout(context.Background(), ackTimeout)
+		sent := w.pace.Acknowledge()
 		err = m.AckSync(nats.Context(ctx))
+		sent.Answered()
 		cancel()
 		if err == nil || errors.Is(err, nats.ErrConnectionClosed) || w.ended() && errors.Is(err, nats.ErrNoResponders) {
 			break

@@ -56,7 +56,7 @@ func TestPullDropsNothing(t *testing.T) {
 		}
 	}
 	busy, handled := make(chan struct{}), make(chan struct{}, messages)
-	p, err := Start(Source{conn, "s", "c"}, messages, budget.NewShare(nil, nil), func(_ *nats.Msg, free func(int)) {
+	p, err := Start(Source{conn, "s", "c"}, messages, NewPace(), budget.NewShare(nil, nil), func(_ *nats.Msg, free func(int)) {
 		<-busy
 		free(1)
 		handled <- struct{}{}

@@ -54,6 +54,7 @@ type Pull struct {
 	handle func(m *nats.Msg, free func(n int))
 	lost   func(reason string)
 	share  *budget.Share
+	pace   *Pace
 	closed chan struct{}
 
 	subscription *nats.Subscription
@@ -63,8 +64,14 @@ type Pull struct {
 	// came, and are not freed.
 	requests []request
 	held     int
+	// reply is the subject to which the last message is acknowledged: it has a consumer's numbers.
+	reply string
 	// size is what a message is expected to have.
 	size int64
+	// place is where it waits for NATS to be less busy; queued says that it does, and granted that
+	// it has done so for the next request.
+	place           place
+	queued, granted bool
 	// overdue asks again when NATS has said nothing for too long.
 	overdue *time.Timer
 	// ended says that NATS is asked for nothing more.
@@ -92,9 +99,11 @@ func Size(m *nats.Msg) int64 { return int64(m.Size()) + budget.PerEvent }
 // others; in the end, with each of them. lost is called if no more message comes, because NATS does
 // not know the consumer, or because the connection was closed. The bytes of a message, as Size
 // counts them, are taken of the share when handle is called; who has handled it gives them back.
-func Start(source Source, most int, bytes *budget.Share, handle func(m *nats.Msg, free func(n int)), lost func(reason string)) (*Pull, error) {
-	p := &Pull{source: source, most: most, share: bytes, size: smallest, handle: handle, lost: lost, closed: make(chan struct{})}
+// pace is that of all Pulls of this process.
+func Start(source Source, most int, pace *Pace, bytes *budget.Share, handle func(m *nats.Msg, free func(n int)), lost func(reason string)) (*Pull, error) {
+	p := &Pull{source: source, most: most, pace: pace, share: bytes, size: smallest, handle: handle, lost: lost, closed: make(chan struct{})}
 	p.share.Room(p.room)
+	p.place.granted = p.grant
 	p.mu.Lock() // until all fields are there
 	defer p.mu.Unlock()
 	var err error
@@ -148,6 +157,7 @@ func (p *Pull) end() bool {
 	p.overdue.Stop()
 	p.forget()
 	p.share.End()
+	p.pace.leave(&p.place)
 	return first
 }
 
@@ -196,6 +206,7 @@ func (p *Pull) receive(m *nats.Msg) {
 // account counts a message that came. The caller holds the lock.
 func (p *Pull) account(m *nats.Msg) {
 	p.held++
+	p.reply = m.Reply
 	size := Size(m)
 	if len(p.requests) == 0 { // of one that was forgotten
 		p.share.Force(size)
@@ -259,6 +270,26 @@ func (p *Pull) room() {
 	p.ask()
 }
 
+// grant is called when NATS is less busy.
+func (p *Pull) grant() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.queued, p.granted = false, true
+	p.ask()
+}
+
+// may tells whether NATS may be asked now. Only a Pull that knows of stored messages waits: the
+// others get what will come, at once. The caller holds the lock.
+func (p *Pull) may() bool {
+	if p.granted || p.queued {
+		return p.granted
+	}
+	about, err := (&nats.Msg{Sub: p.subscription, Reply: p.reply}).Metadata()
+	p.granted = err != nil || about.NumPending == 0 || p.pace.wait(&p.place, p.most)
+	p.queued = !p.granted
+	return p.granted
+}
+
 // startAgain forgets what NATS was asked for: the connection is another one, or NATS does not know
 // the request any more.
 func (p *Pull) startAgain() {
@@ -280,7 +311,7 @@ func (p *Pull) wait(limit time.Duration) {
 // request for each message would cost more. The caller holds the lock.
 func (p *Pull) ask() {
 	batch := p.most - p.asked() - p.held
-	if batch <= p.most/2 || p.ended {
+	if batch <= p.most/2 || p.ended || !p.may() {
 		return
 	}
 	each := p.size + budget.PerEvent
@@ -305,6 +336,7 @@ func (p *Pull) ask() {
 		p.share.Give(int64(batch) * each)
 		return
 	}
+	p.granted = false
 	p.requests = append(p.requests, request{messages: batch, all: batch, taken: int64(batch) * each})
 	p.wait(2 * heartbeat)
 }

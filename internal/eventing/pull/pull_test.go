@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,7 @@ func TestRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	handled, lost := make(chan string, 10), make(chan string, 1)
-	p, err := Start(Source{controller, "s", "c"}, 4, budget.NewShare(nil, nil), func(m *nats.Msg, free func(int)) {
+	p, err := Start(Source{controller, "s", "c"}, 4, NewPace(), budget.NewShare(nil, nil), func(m *nats.Msg, free func(int)) {
 		handled <- string(m.Data)
 		free(1)
 	}, func(reason string) { lost <- reason })
@@ -147,7 +148,7 @@ func TestPull(t *testing.T) {
 	start := func(over *nats.Conn, consumer string) (p *Pull, handled, lost chan string) {
 		t.Helper()
 		handled, lost = make(chan string, 10), make(chan string, 10)
-		p, err := Start(Source{over, "s", consumer}, 1, budget.NewShare(nil, nil), func(m *nats.Msg, free func(int)) {
+		p, err := Start(Source{over, "s", consumer}, 1, NewPace(), budget.NewShare(nil, nil), func(m *nats.Msg, free func(int)) {
 			defer free(1)
 			if err := m.Ack(); err != nil {
 				t.Error(err)
@@ -211,7 +212,7 @@ func TestPull(t *testing.T) {
 	_, _, lost = start(conn, "c")
 	other = connectTo(t, server)
 	other.Close()
-	if _, err := Start(Source{other, "s", "c"}, 1, budget.NewShare(nil, nil), nil, nil); err == nil {
+	if _, err := Start(Source{other, "s", "c"}, 1, NewPace(), budget.NewShare(nil, nil), nil, nil); err == nil {
 		t.Error("a closed connection is no error")
 	}
 	if len(lost) > 0 {
@@ -237,4 +238,82 @@ func TestPull(t *testing.T) {
 	if len(handled)+len(lost) > 0 {
 		t.Errorf("after the end: %d messages, %d losses", len(handled), len(lost))
 	}
+}
+
+// TestPullWaits: while NATS has many acknowledgments to answer, a Pull that knows of stored
+// messages asks for no more, and one that does not gets what comes.
+func TestPullWaits(t *testing.T) {
+	t.Parallel() // it waits
+	server := natsserver.Start(t, "jetstream { store_dir: /data }", nil)
+	conn := connectTo(t, server)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "s", Subjects: []string{"*"}}); err != nil {
+		t.Fatal(err)
+	}
+	pace := NewPace()
+	pace.recent = time.Hour
+	pulls, handled := map[string]*Pull{}, map[string]chan string{}
+	for consumer, stored := range map[string]int{"behind": 12, "idle": 1} {
+		if _, err := js.CreateConsumer(t.Context(), "s", jetstream.ConsumerConfig{Durable: consumer, FilterSubject: consumer, AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range stored {
+			if _, err := js.Publish(t.Context(), consumer, []byte(strconv.Itoa(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		handled[consumer] = make(chan string, 100)
+	}
+	busy := make([]*Acknowledgment, many)
+	for i := range busy {
+		busy[i] = pace.Acknowledge()
+	}
+	for consumer := range handled {
+		p, err := Start(Source{conn, "s", consumer}, 4, pace, budget.NewShare(nil, nil), func(m *nats.Msg, free func(int)) {
+			free(1)
+			handled[consumer] <- string(m.Data)
+		}, func(reason string) { t.Errorf("%s is lost: %s", consumer, reason) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			p.Stop()
+			next(t, p.Closed())
+		})
+		pulls[consumer] = p
+	}
+	expect := func(consumer string, from, to int) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			if got := next(t, handled[consumer]); got != strconv.Itoa(i) {
+				t.Errorf("%s: message %s, want %d", consumer, got, i)
+			}
+		}
+	}
+	expect("behind", 0, 4) // nothing was known when they were asked for
+	for i := 1; i < 20; i++ {
+		if _, err := js.Publish(t.Context(), "idle", []byte(strconv.Itoa(i))); err != nil {
+			t.Fatal(err)
+		}
+		expect("idle", i-1, i)
+	}
+	waits := func(reason string) {
+		t.Helper()
+		p := pulls["behind"]
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !p.queued || p.asked() > 0 || len(handled["behind"]) > 0 {
+			t.Errorf("%s: waits %t, asks for %d, and has %d messages", reason, p.queued, p.asked(), len(handled["behind"]))
+		}
+	}
+	waits("many are unanswered")
+	answer(busy[:4])
+	expect("behind", 4, 8)
+	waits("as many came as were acknowledged")
+	answer(busy[4:])
+	expect("behind", 8, 12)
+	expect("idle", 19, 20)
 }

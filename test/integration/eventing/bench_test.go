@@ -87,6 +87,7 @@ func benchDelivery(t *testing.T, subscribers, pairs, events int) {
 		consumers = append(consumers, backend.ConsumerName(r.namespace, name))
 	}
 	create.Kill()
+	r.awaitForgotten(t, consumers)
 	start := [2]func() *process.Process{
 		func() *process.Process {
 			return process.Start(t, process.Program{Binary: process.Build(t, "./test/bench/eventing"), Args: []string{
@@ -121,6 +122,7 @@ func benchDelivery(t *testing.T, subscribers, pairs, events int) {
 			took[which] = float64(events) / time.Since(began).Seconds()
 			r.awaitEmpty(t)
 			p.Kill()
+			r.awaitForgotten(t, consumers)
 		}
 		ratios = append(ratios, took[1]/took[0])
 		t.Logf("%d Subscriptions, pair %d: bare loop %.0f/s, controller %.0f/s", subscribers, pair+1, took[0], took[1])
@@ -128,6 +130,22 @@ func benchDelivery(t *testing.T, subscribers, pairs, events int) {
 	slices.Sort(ratios)
 	t.Logf("%d Subscriptions: controller / bare loop: median %.2f (%.2f … %.2f)", subscribers, ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1])
 	r.clear()
+}
+
+// awaitForgotten waits until NATS has no request of a process that was killed. To one that it
+// has, it sends the next events, and to another process when nobody has acknowledged them for long.
+func (r *rig) awaitForgotten(t *testing.T, consumers []string) {
+	t.Helper()
+	for _, name := range consumers {
+		poll.Until(t, limit, "NATS has no request for events of "+name, func(ctx context.Context) error {
+			c, err := r.manager.Consumer(ctx, backend.Stream, name)
+			if err == nil && c.CachedInfo().NumWaiting > 0 {
+				err = fmt.Errorf("%d wait", c.CachedInfo().NumWaiting)
+				t.Log(name, err)
+			}
+			return err
+		})
+	}
 }
 
 // subscribeMany creates so many Subscriptions, each to a type of its own, with one sink and a
