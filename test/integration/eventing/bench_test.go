@@ -132,8 +132,8 @@ func benchDelivery(t *testing.T, subscribers, pairs, events int) {
 	r.clear()
 }
 
-// awaitForgotten waits until NATS has no request of a process that was killed. To one that it
-// has, it sends the next events, and to another process when nobody has acknowledged them for long.
+// awaitForgotten waits until NATS has no request of a process that was killed. It would send events
+// to it, and to the next process only when nobody has acknowledged them for long.
 func (r *rig) awaitForgotten(t *testing.T, consumers []string) {
 	t.Helper()
 	for _, name := range consumers {
@@ -141,7 +141,6 @@ func (r *rig) awaitForgotten(t *testing.T, consumers []string) {
 			c, err := r.manager.Consumer(ctx, backend.Stream, name)
 			if err == nil && c.CachedInfo().NumWaiting > 0 {
 				err = fmt.Errorf("%d wait", c.CachedInfo().NumWaiting)
-				t.Log(name, err)
 			}
 			return err
 		})
