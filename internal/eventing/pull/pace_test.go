@@ -117,6 +117,9 @@ func TestPaceOfSilence(t *testing.T) {
 				all += n
 			}
 		}
+		if len(asked) < 4 {
+			t.Fatalf("asked: %q, want some each time", asked)
+		}
 		if diff := cmp.Diff([]string{"250ms: 10", "500ms: 20", "750ms: 30", "1s: 40"}, asked[:4]); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
