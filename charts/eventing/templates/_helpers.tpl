@@ -66,9 +66,9 @@ topologySpreadConstraints:
 {{- end -}}
 
 {{/* What keeps the number of pods of a Deployment: its PodDisruptionBudget and its autoscaler, where it may have more than one pod, and where the number
-     may change. Call it with what eventing.selector needs, the name, the replicas (min and max), and in targets what the autoscaler measures, by resource. */}}
+     may change and nobody else decides it. Call it with what eventing.selector needs, the name, the replicas (min, max and scaled), and in targets what the autoscaler measures, by resource. */}}
 {{- define "eventing.pods" -}}
-{{- if gt (int .replicas.max) 1 }}
+{{- if or .replicas.scaled (gt (int .replicas.max) 1) }}
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
@@ -81,7 +81,7 @@ spec:
     matchLabels:
       {{- include "eventing.selector" . | nindent 6 }}
 {{- end }}
-{{- if ne (int .replicas.min) (int .replicas.max) }}
+{{- if and (ne (int .replicas.min) (int .replicas.max)) (not .replicas.scaled) }}
 ---
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler

@@ -201,7 +201,7 @@ func (d *Rules) dependencies(w *observed.World, o *Decision, target operatorv1al
 	if soon {
 		o.look(dependency.DiscoveryRetry)
 	}
-	skipped = append(skipped, rollout.Unscaled(w.Now, w.Object("HorizontalPodAutoscaler", d.Names.Controller()), w.Object("HorizontalPodAutoscaler", d.Names.Publisher()))...)
+	skipped = append(skipped, rollout.Unscaled(w.Now, w.Object(observed.Autoscaler.Kind, d.Names.Controller()), w.Object(observed.Autoscaler.Kind, d.Names.Publisher()))...)
 	if len(skipped) > 0 {
 		o.Condition(operatorv1alpha1.ConditionOptionalFeatures, false, operatorv1alpha1.ReasonSkipped, "%s.", strings.Join(skipped, ". "))
 	} else {

@@ -51,7 +51,7 @@ func (d *Rules) Planned(spec *operatorv1alpha1.EventingSpec) []observed.Key {
 			planned = append(planned, observed.Key{Kind: "PodDisruptionBudget", Name: name})
 		}
 		if pods.Min != pods.Max {
-			planned = append(planned, observed.Key{Kind: "HorizontalPodAutoscaler", Name: name})
+			planned = append(planned, observed.Key{Kind: observed.Autoscaler.Kind, Name: name})
 		}
 	}
 	program(n.Controller(), spec.Controller.Bounds())
@@ -108,6 +108,11 @@ func (t *reconciliation) install(u *unstructured.Unstructured) {
 	}
 	keepDelivery(u, is)
 	rollout.Renew(u, is, t.w.Pods, t.w.StartedWith)
+	least := t.w.Eventing.Spec.Publisher.Replicas.Min
+	if u.GetName() == t.Names.Controller() {
+		least = t.w.Eventing.Spec.Controller.Replicas
+	}
+	rollout.Awake(u, is, least)
 	drift.Seal(u, epoch)
 	switch {
 	case is == nil:
@@ -193,7 +198,7 @@ func (t *reconciliation) render() ([]*unstructured.Unstructured, error) {
 			optional[dep.Kind.Kind] = dep.Presence == dependency.Served
 		}
 	}
-	all, err := t.Values(&t.w.Eventing.Spec, t.keys, t.Authority(t.w).Certificate, optional, t.publishes())
+	all, err := t.Values(&t.w.Eventing.Spec, t.keys, t.Authority(t.w).Certificate, optional, t.w.Scaled, t.publishes())
 	if err != nil {
 		return nil, err
 	}
@@ -216,10 +221,11 @@ func (t *reconciliation) render() ([]*unstructured.Unstructured, error) {
 	return objects, err
 }
 
-// Values are those of the chart, as the spec asks for them.
-func (d *Rules) Values(spec *operatorv1alpha1.EventingSpec, keys map[string]string, authority []byte, optional map[string]bool, publishes operatorv1alpha1.BackendType) (map[string]any, error) {
+// Values are those of the chart, as the spec asks for them. scaled are the Deployments whose number
+// of pods somebody else's autoscaler decides.
+func (d *Rules) Values(spec *operatorv1alpha1.EventingSpec, keys map[string]string, authority []byte, optional map[string]bool, scaled map[string]string, publishes operatorv1alpha1.BackendType) (map[string]any, error) {
 	all, err := values.Shared(values.Operator{
-		Names: d.Names, Version: d.Version, PublisherImage: d.PublisherImage, ControllerImage: d.ControllerImage, PullSecrets: d.PullSecrets, Optional: optional,
+		Names: d.Names, Version: d.Version, PublisherImage: d.PublisherImage, ControllerImage: d.ControllerImage, PullSecrets: d.PullSecrets, Optional: optional, Scaled: scaled,
 	}, spec, publishes)
 	if err != nil {
 		return nil, err

@@ -29,12 +29,12 @@ func (d *Rules) program(w *observed.World, o *Decision, condition, name, compone
 	if problem := cmp.Or(r.Refused, rollout.Problem(w.PodsOf(component))); problem != "" {
 		message += " " + problem
 	}
+	if r.Wanted == 0 {
+		message = fmt.Sprintf("Somebody has scaled Deployment %s to 0.", name)
+	}
 	switch {
-	case r.Updated && r.Available >= r.Wanted:
-		o.Condition(condition, true, operatorv1alpha1.ReasonDeployed, "")
-		return true
-	case r.Updated && was && r.Available > 0:
-		o.Condition(condition, true, operatorv1alpha1.ReasonDeployed, "") // which pods are missing is in PodsReady
+	case r.Updated && r.Wanted > 0 && (r.Available >= r.Wanted || was && r.Available > 0): // which pods are missing is in PodsReady
+		o.Condition(condition, true, operatorv1alpha1.ReasonDeployed, "%s", scaledBy(w.Scaled[name]))
 		return true
 	case r.Failed != "":
 		o.AtLeast(operatorv1alpha1.StateError)
@@ -48,6 +48,14 @@ func (d *Rules) program(w *observed.World, o *Decision, condition, name, compone
 		o.look(downLimit)
 	}
 	return false
+}
+
+// scaledBy says that an autoscaler of somebody else decides the number of pods; "" if none does.
+func scaledBy(autoscaler string) string {
+	if autoscaler == "" {
+		return ""
+	}
+	return fmt.Sprintf("HorizontalPodAutoscaler %s, which is not the operator's, sets the number of pods. That of the Eventing is not used.", autoscaler)
 }
 
 // programs sets the conditions of the controller and of the publisher. The backend is active when
@@ -117,7 +125,7 @@ func shortOf(w *observed.World, of, what, component string, ready, wanted int32,
 func (d *Rules) stopped(w *observed.World, o *Decision, name, component string) bool {
 	running := len(w.PodsOf(component)) > 0
 	// The autoscaler goes first. It needs a Deployment.
-	for _, kind := range []string{"HorizontalPodAutoscaler", "Deployment"} {
+	for _, kind := range []string{observed.Autoscaler.Kind, "Deployment"} {
 		if u := w.Object(kind, name); u != nil {
 			o.delete(u)
 			running = true

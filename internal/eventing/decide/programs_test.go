@@ -177,7 +177,7 @@ func TestPlanned(t *testing.T) {
 	s := newScene(t)
 	spec := &s.w.Eventing.Spec
 	spec.Backend.Config.NATSStreamReplicas, spec.Publisher.Replicas.Max, spec.Controller.MaxReplicas = 3, 5, 5
-	values, err := s.d.Values(spec, map[string]string{}, nil, nil, operatorv1alpha1.NATS)
+	values, err := s.d.Values(spec, map[string]string{}, nil, nil, nil, operatorv1alpha1.NATS)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,6 +219,75 @@ func TestUnscaled(t *testing.T) {
 		if said := c.Status == metav1.ConditionFalse && strings.HasPrefix(c.Message, "HorizontalPodAutoscaler eventing-controller adds no pods: the HPA was"); said != tc.said || last.State != operatorv1alpha1.StateReady {
 			t.Errorf("%s: %s, %+v", tc.reason, last.State, c)
 		}
+	}
+}
+
+// TestScaledToNothing: no autoscaler gives pods to a Deployment that was scaled to 0, so the
+// operator does, and does not call it ready.
+func TestScaledToNothing(t *testing.T) {
+	s := installed(t)
+	s.w.Eventing.Spec.Publisher.Replicas.Max = 5
+	s.play()
+	number := []string{"spec", "replicas"}
+	s.set("Deployment", "eventing-publisher-proxy", int64(0), number...)
+	s.set("Deployment", "eventing-publisher-proxy", int64(0), "status", "availableReplicas")
+	last := s.d.Decide(s.w)
+	c := meta.FindStatusCondition(last.Conditions, operatorv1alpha1.ConditionPublisherProxyReady)
+	if last.State != operatorv1alpha1.StateProcessing || c.Status != metav1.ConditionFalse || c.Message != "Somebody has scaled Deployment eventing-publisher-proxy to 0." {
+		t.Errorf("%s, %+v", last.State, c)
+	}
+	if len(last.Actions) != 1 {
+		t.Fatalf("%v", last.Actions)
+	}
+	apply, _ := last.Actions[0].(Apply)
+	if n, _, _ := unstructured.NestedInt64(apply.Object.Object, number...); n != 2 {
+		t.Errorf("%v gives it %d pods", last.Actions, n)
+	}
+	s.set("Deployment", "eventing-publisher-proxy", int64(1), number...)
+	for _, a := range s.d.Decide(s.w).Actions {
+		t.Errorf("%s, where the autoscaler has left one", a)
+	}
+}
+
+// TestScaledByAnother: an autoscaler of somebody else, such as KEDA's, decides the number of pods,
+// and the operator's goes: Kubernetes lets neither of two on one Deployment scale it.
+func TestScaledByAnother(t *testing.T) {
+	s := installed(t)
+	of := &s.w.Eventing.Spec.Controller
+	of.MaxReplicas, of.Resources.Limits = 5, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
+	s.play()
+	if !s.w.Has("HorizontalPodAutoscaler") {
+		t.Fatal("there is no autoscaler")
+	}
+	message := func() string {
+		s.t.Helper()
+		_, last := s.play()
+		c := meta.FindStatusCondition(last.Conditions, operatorv1alpha1.ConditionSubscriptionManagerReady)
+		if last.State != operatorv1alpha1.StateReady || c.Status != metav1.ConditionTrue {
+			t.Errorf("%s, %+v", last.State, c)
+		}
+		return c.Message
+	}
+	number := func() int64 {
+		n, _, _ := unstructured.NestedInt64(s.w.Object("Deployment", "eventing-controller").Object, "spec", "replicas")
+		return n
+	}
+	s.w.Scaled = map[string]string{"eventing-controller": "keda-hpa-backlog"}
+	if got := message(); !strings.HasPrefix(got, "HorizontalPodAutoscaler keda-hpa-backlog") || s.w.Has("HorizontalPodAutoscaler") {
+		t.Errorf("%q, with an autoscaler of the operator: %t", got, s.w.Has("HorizontalPodAutoscaler"))
+	}
+	s.set("Deployment", "eventing-controller", int64(4), "spec", "replicas")
+	s.set("Deployment", "eventing-controller", int64(4), "status", "availableReplicas")
+	s.set("Deployment", "eventing-controller", int64(4), "status", "updatedReplicas")
+	s.set("Deployment", "eventing-controller", int64(4), "status", "replicas")
+	if message(); number() != 4 {
+		t.Errorf("it has %d pods, where the autoscaler wants 4", number())
+	}
+	of.MaxReplicas, s.w.Scaled = 0, nil
+	s.play()
+	s.ready()
+	if got := message(); got != "" || number() != 2 {
+		t.Errorf("%q, %d pods, without an autoscaler", got, number())
 	}
 }
 

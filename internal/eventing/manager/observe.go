@@ -87,14 +87,22 @@ func (ob *observer) ours(ctx context.Context, w *observed.World, mesh bool) erro
 	if mesh {
 		all = append(all, dependency.Broker, dependency.Trigger)
 	}
+	labelled := client.MatchingLabelsSelector{Selector: planes()}
 	for _, kind := range all {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-		if err := ob.reader.List(ctx, list, client.InNamespace(ob.Namespace), client.MatchingLabelsSelector{Selector: planes()}); err != nil {
+		which := []client.ListOption{client.InNamespace(ob.Namespace), labelled}
+		if kind == observed.Autoscaler { // anybody's may scale our Deployments
+			which = which[:1]
+		}
+		if err := ob.reader.List(ctx, list, which...); err != nil {
 			return fmt.Errorf("cannot list %s: %w", kind.Kind, err)
 		}
 		for i := range list.Items {
 			if !ob.Names.Ours(list.Items[i].GetLabels()) {
+				if kind == observed.Autoscaler {
+					ob.scaled(w, &list.Items[i])
+				}
 				continue
 			}
 			if kind == dependency.Trigger { // the controller's
@@ -105,11 +113,28 @@ func (ob *observer) ours(ctx context.Context, w *observed.World, mesh bool) erro
 		}
 	}
 	var pods corev1.PodList
-	if err := ob.reader.List(ctx, &pods, client.InNamespace(ob.Namespace), client.MatchingLabelsSelector{Selector: planes()}); err != nil {
+	if err := ob.reader.List(ctx, &pods, client.InNamespace(ob.Namespace), labelled); err != nil {
 		return fmt.Errorf("cannot list Pods: %w", err)
 	}
 	w.Pods = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !ob.Names.Ours(p.Labels) })
 	return nil
+}
+
+// scaled notes an autoscaler of somebody else that decides the number of pods of a program.
+func (ob *observer) scaled(w *observed.World, autoscaler *unstructured.Unstructured) {
+	target := func(field string) string {
+		value, _, _ := unstructured.NestedString(autoscaler.Object, "spec", "scaleTargetRef", field)
+		return value
+	}
+	group, _, _ := strings.Cut(target("apiVersion"), "/")
+	name := target("name")
+	if group != "apps" || target("kind") != "Deployment" || name != ob.Names.Controller() && name != ob.Names.Publisher() {
+		return
+	}
+	if w.Scaled == nil {
+		w.Scaled = map[string]string{}
+	}
+	w.Scaled[name] = autoscaler.GetName()
 }
 
 // accounts reads the ServiceAccounts of the programs.
@@ -145,6 +170,9 @@ func (ob *observer) foreign(ctx context.Context, w *observed.World, mesh bool) e
 		return nil
 	}
 	for _, key := range ob.Planned(&w.Eventing.Spec) {
+		if key.Kind == observed.Autoscaler.Kind && w.Scaled[key.Name] != "" {
+			continue // it is not created
+		}
 		if w.Ours[key] == nil && (mesh || key.Kind != dependency.Broker.Kind) {
 			if err := ob.stranger(ctx, w, gvk(key.Kind), key.Name); err != nil {
 				return err

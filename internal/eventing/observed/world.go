@@ -33,6 +33,9 @@ type World struct {
 	Pods []corev1.Pod
 	// Accounts are the ServiceAccounts of the programs, by name.
 	Accounts map[string]*metav1.PartialObjectMetadata
+	// Scaled are the autoscalers of somebody else, by the name of the Deployment of ours whose
+	// number of pods each decides.
+	Scaled map[string]string
 	// Triggers are names of those that the controller has created.
 	Triggers []string
 	// Foreign are objects that have a name of ours without our labels.
@@ -44,12 +47,15 @@ type World struct {
 	NATS          NATS
 }
 
+// Autoscaler is the kind that scales Deployments.
+var Autoscaler = schema.GroupVersionKind{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"}
+
 // Kinds are what the operator creates in its namespace. Optional ones are read and written only
 // where they are served.
 var Kinds = []schema.GroupVersionKind{
 	{Group: "apps", Version: "v1", Kind: "StatefulSet"},
 	{Group: "apps", Version: "v1", Kind: "Deployment"},
-	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
+	Autoscaler,
 	{Version: "v1", Kind: "Service"},
 	{Version: "v1", Kind: "ConfigMap"},
 	{Version: "v1", Kind: "Secret"},

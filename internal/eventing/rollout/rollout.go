@@ -72,6 +72,22 @@ func Problem(pods []corev1.Pod) string {
 	return ""
 }
 
+// Awake has a Deployment get pods again that was scaled to 0, if its wanted form leaves their
+// number to somebody else: an autoscaler leaves a Deployment without pods as it is. The next apply
+// gives the number back. What exists is nil for a new Deployment.
+func Awake(wanted, existing *unstructured.Unstructured, least int32) {
+	if existing == nil || wanted.GetKind() != "Deployment" {
+		return
+	}
+	replicas := []string{"spec", "replicas"}
+	if _, set, _ := unstructured.NestedFieldNoCopy(wanted.Object, replicas...); set {
+		return
+	}
+	if n, set, _ := unstructured.NestedInt64(existing.Object, replicas...); set && n == 0 {
+		_ = unstructured.SetNestedField(wanted.Object, int64(least), replicas...) // spec is a map, as it is rendered
+	}
+}
+
 // measuredAfter is how long an autoscaler may know nothing of pods that have just started: the
 // metrics server reads them once in a while.
 const measuredAfter = 5 * time.Minute

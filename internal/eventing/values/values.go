@@ -34,6 +34,8 @@ type Operator struct {
 	PullSecrets                     []string
 	// Optional kinds of others that are served.
 	Optional map[string]bool
+	// Scaled are the Deployments whose number of pods an autoscaler of somebody else decides.
+	Scaled map[string]string
 }
 
 // Shared are the values but those of the backends. The publisher sends to one; "" is none.
@@ -51,10 +53,10 @@ func Shared(op Operator, spec *operatorv1alpha1.EventingSpec, to operatorv1alpha
 	if err != nil {
 		return nil, fmt.Errorf("publisher: %w", err)
 	}
-	pods := func(of operatorv1alpha1.Replicas) map[string]any {
-		return map[string]any{"min": int64(of.Min), "max": int64(of.Max)}
+	pods := func(of operatorv1alpha1.Replicas, deployment string) map[string]any {
+		return map[string]any{"min": int64(of.Min), "max": int64(of.Max), "scaled": op.Scaled[deployment] != ""}
 	}
-	scaled := pods(spec.Controller.Bounds())
+	scaled := pods(spec.Controller.Bounds(), op.Names.Controller())
 	scaled["cpu"] = scaleAt(spec.Controller.Resources)
 	return map[string]any{
 		"global": map[string]any{
@@ -73,7 +75,7 @@ func Shared(op Operator, spec *operatorv1alpha1.EventingSpec, to operatorv1alpha
 		},
 		"publisher": map[string]any{
 			"enabled": to != "", "backend": string(to), "image": op.PublisherImage, "logLevel": level, "serviceAccountName": op.Names.Publisher(),
-			"replicas":  pods(spec.Publisher.Replicas),
+			"replicas":  pods(spec.Publisher.Replicas, op.Names.Publisher()),
 			"resources": publisher, "priorityClassName": spec.Publisher.PriorityClassName, "spread": spread(spec.Publisher.Spread),
 		},
 	}, nil

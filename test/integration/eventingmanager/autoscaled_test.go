@@ -3,10 +3,13 @@ package eventingmanager_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,8 +20,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// autoscaled lets the real autoscaler have the number of pods, and takes it back. In between it is
-// never the 1 that a Deployment without a number gets: the generation says so.
+// autoscaled lets the real autoscaler have the number of pods, and then sets it again. In between
+// it is never the 1 that a Deployment without a number gets: the generation says so.
 func (s *site) autoscaled(t *testing.T) {
 	programs := []string{"eventing-publisher-proxy", "eventing-controller"}
 	number := func(replicas int64) (generations []int64) {
@@ -78,10 +81,62 @@ func (s *site) autoscaled(t *testing.T) {
 	}
 	number(3) // by the autoscaler, without any metrics: these are its bounds
 	s.measured(t, programs)
+	// An autoscaler leaves what was scaled to 0 alone.
+	for _, program := range programs {
+		s.patch(deployments, program, `{"spec":{"replicas":0}}`)
+	}
+	number(2)
+	s.await(time.Minute, operatorv1alpha1.StateReady, "", "")
+	s.scaledByAnother(t, programs, number, scaler)
 	s.patch(eventings, "eventing", `{"spec":{"publisher":{"replicas":{"min":1,"max":1}},"controller":{"replicas":1,"maxReplicas":null}}}`)
 	scaler(false)
 	number(1)
 	s.await(time.Minute, operatorv1alpha1.StateReady, "", "")
+}
+
+// scaledByAnother creates autoscalers of a user: one with the name of the Deployment, as `kubectl
+// autoscale` gives it, and the one of the documentation. Two would keep each other from scaling, so
+// the operator's go.
+func (s *site) scaledByAnother(t *testing.T, programs []string, number func(int64) []int64, scaler func(bool)) {
+	t.Helper()
+	s.patch(eventings, "eventing", `{"spec":{"publisher":{"replicas":{"max":2}},"controller":{"maxReplicas":null}}}`)
+	scaler(false)
+	s.await(time.Minute, operatorv1alpha1.StateReady, "", "")
+	page, err := os.ReadFile("../../../docs/eventing/troubleshooting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, documented, _ := strings.Cut(string(page), "```yaml\napiVersion: autoscaling/v2\n")
+	documented, _, _ = strings.Cut(documented, "```")
+	documented = "apiVersion: autoscaling/v2\n" + strings.Replace(documented, "namespace: kyma-system", "namespace: "+s.namespace, 1)
+	named := strings.NewReplacer("name: eventing-controller-by-backlog", "name: "+programs[0], "name: eventing-controller}", "name: "+programs[0]+"}")
+	var names []string
+	for _, text := range []string{named.Replace(documented), documented} {
+		names = append(names, s.create(autoscalers, text).GetName())
+	}
+	number(3)
+	s.patch(eventings, "eventing", `{"spec":{"publisher":{"replicas":{"max":5}},"controller":{"maxReplicas":5}}}`)
+	for i, condition := range []string{operatorv1alpha1.ConditionPublisherProxyReady, operatorv1alpha1.ConditionSubscriptionManagerReady} {
+		poll.Until(t, time.Minute, condition+" names "+names[i], func(context.Context) error {
+			e, err := s.eventing(s.namespace, "eventing")
+			if err != nil {
+				return err
+			}
+			if c := meta.FindStatusCondition(e.Status.Conditions, condition); e.Status.State != operatorv1alpha1.StateReady || !strings.HasPrefix(c.Message, "HorizontalPodAutoscaler "+names[i]+",") {
+				return fmt.Errorf("%s: %+v", e.Status.State, c)
+			}
+			return nil
+		})
+	}
+	number(3)
+	if _, err := s.get(autoscalers, programs[1]); !apierrors.IsNotFound(err) {
+		t.Errorf("the operator has an autoscaler beside that of the user: %v", err)
+	}
+	for _, name := range names {
+		if err := s.client.Resource(autoscalers).Namespace(s.namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // measured writes what an autoscaler that has metrics writes all the time. The operator does not

@@ -147,7 +147,7 @@ func refusals(d *decide.Rules, spec *operatorv1alpha1.EventingSpec) (all []strin
 	if err := otlp.Check(spec.OTLPEndpoint()); err != nil || strings.Contains(spec.OTLPEndpoint(), "$(") {
 		all = append(all, fmt.Sprintf("--otlp-endpoint: %v", err))
 	}
-	values, err := d.Values(spec, map[string]string{}, nil, map[string]bool{}, spec.Backend.Type.Canonical())
+	values, err := d.Values(spec, map[string]string{}, nil, map[string]bool{}, nil, spec.Backend.Type.Canonical())
 	if err != nil {
 		return append(all, err.Error())
 	}
