@@ -436,6 +436,8 @@ func (c *cluster) startControllerManager(ctx context.Context) error {
 		"--leader-elect=false",
 		"--kube-api-qps=1000",
 		"--kube-api-burst=2000",
+		// The default is 15s, and a test waits for several looks.
+		"--horizontal-pod-autoscaler-sync-period=3s",
 		// Nobody scrapes it, and a port that is not used cannot be taken.
 		"--secure-port=0",
 		"--profiling=false",
