@@ -36,6 +36,9 @@ func (d *Rules) program(w *observed.World, o *Decision, condition, name, compone
 	case r.Updated && r.Wanted > 0 && (r.Available >= r.Wanted || was && r.Available > 0): // which pods are missing is in PodsReady
 		o.Condition(condition, true, operatorv1alpha1.ReasonDeployed, "%s", scaledBy(w.Scaled[name]))
 		return true
+	case r.Paused:
+		o.AtLeast(operatorv1alpha1.StateWarning)
+		o.Condition(condition, false, operatorv1alpha1.ReasonDeployFailed, "Somebody has paused Deployment %s, so that its pods are not replaced. %s Next: kubectl -n %s rollout resume deployment %s", name, message, d.Namespace, name)
 	case r.Failed != "":
 		o.AtLeast(operatorv1alpha1.StateError)
 		o.Condition(condition, false, operatorv1alpha1.ReasonDeployFailed, "Deployment %s: %s %s Next: kubectl -n %s describe deployment %s", name, r.Failed, message, d.Namespace, name)

@@ -98,6 +98,17 @@ func TestPrograms(t *testing.T) {
 			},
 		},
 		{
+			reason: "that is paused", state: operatorv1alpha1.StateWarning, condition: publisher, status: metav1.ConditionFalse, says: "kubectl -n kyma-system rollout resume deployment eventing-publisher-proxy",
+			change: func(s *scene) {
+				s.set("Deployment", "eventing-publisher-proxy", int64(1), "status", "updatedReplicas")
+				s.set("Deployment", "eventing-publisher-proxy", true, "spec", "paused")
+			},
+		},
+		{
+			reason: "nothing is to be rolled out, and that is paused", state: operatorv1alpha1.StateReady, condition: publisher, status: metav1.ConditionTrue,
+			change: func(s *scene) { s.set("Deployment", "eventing-publisher-proxy", true, "spec", "paused") },
+		},
+		{
 			reason: "Kubernetes has given up", state: operatorv1alpha1.StateError, condition: publisher, status: metav1.ConditionFalse, says: "it has timed out.",
 			change: func(s *scene) {
 				s.set("Deployment", "eventing-publisher-proxy", int64(1), "status", "updatedReplicas")

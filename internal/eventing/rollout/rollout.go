@@ -22,6 +22,8 @@ type Rollout struct {
 	Updated bool
 	// Wanted and available are numbers of pods.
 	Wanted, Available int32
+	// Paused: pods have to be replaced, and somebody has paused that (kubectl rollout pause).
+	Paused bool
 	// Failed is why Kubernetes does not expect the roll-out to end any more; "" if it does.
 	Failed string
 	// Refused is why Kubernetes cannot create pods, such as a quota; "" if it can.
@@ -39,6 +41,7 @@ func Of(d *appsv1.Deployment) Rollout {
 	}
 	s := d.Status
 	r.Updated = d.DeletionTimestamp == nil && s.ObservedGeneration >= d.Generation && s.UpdatedReplicas >= r.Wanted && s.Replicas == s.UpdatedReplicas
+	r.Paused = d.Spec.Paused && !r.Updated
 	for _, c := range s.Conditions {
 		if c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse {
 			r.Failed = c.Message

@@ -272,7 +272,23 @@ func TestDrift(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a paused Deployment is left alone, and named", s.paused)
 	t.Run("an autoscaler gets the number of pods, and gives it back", s.autoscaled)
+}
+
+// paused changes what pods of the publisher are started with, while somebody has paused it. The
+// command of the message ends that.
+func (s *site) paused(t *testing.T) {
+	const publisher = "eventing-publisher-proxy"
+	s.patch(deployments, publisher, `{"spec":{"paused":true}}`)
+	s.patch(eventings, "eventing", `{"spec":{"logging":{"logLevel":"Debug"}}}`)
+	e := s.await(time.Minute, operatorv1alpha1.StateWarning, operatorv1alpha1.ConditionPublisherProxyReady, operatorv1alpha1.ReasonDeployFailed)
+	message := meta.FindStatusCondition(e.Status.Conditions, operatorv1alpha1.ConditionPublisherProxyReady).Message
+	if _, next, _ := strings.Cut(message, " Next: "); next != "kubectl -n "+s.namespace+" rollout resume deployment "+publisher {
+		t.Error(message)
+	}
+	s.patch(deployments, publisher, `{"spec":{"paused":null}}`) // what that command writes
+	s.await(time.Minute, operatorv1alpha1.StateReady, "", "")
 }
 
 // updated is whether the operator's fields of an object are still those of a create, and not of an
