@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +16,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
@@ -161,7 +164,7 @@ func (e *eventing) kill(t *testing.T, component string) {
 }
 
 func (e *eventing) killPod(ctx context.Context, component string) error {
-	pods, err := e.client.CoreV1().Pods(eventingNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + component})
+	pods, err := e.podsOf(ctx, component)
 	if err != nil {
 		return err
 	}
@@ -169,6 +172,32 @@ func (e *eventing) killPod(ctx context.Context, component string) error {
 		return errors.New("there is none")
 	}
 	return e.client.CoreV1().Pods(eventingNamespace).Delete(ctx, pods.Items[0].Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+}
+
+// podsOf are the pods of a component that have not ended.
+func (e *eventing) podsOf(ctx context.Context, component string) (*corev1.PodList, error) {
+	return e.client.CoreV1().Pods(eventingNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + component, FieldSelector: "status.phase!=Failed"})
+}
+
+// fail has the kubelet end a pod of a component for ever. As one that it evicts, the pod stays, and
+// its ReplicaSet creates another one.
+func (e *eventing) fail(t *testing.T, component string) {
+	t.Helper()
+	pods, err := e.podsOf(t.Context(), component)
+	if err != nil || len(pods.Items) == 0 {
+		t.Fatalf("%v, %+v", err, pods)
+	}
+	name := pods.Items[0].Name
+	if _, err := e.client.CoreV1().Pods(eventingNamespace).Patch(t.Context(), name, types.MergePatchType, []byte(`{"spec":{"activeDeadlineSeconds":1}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, time.Minute, "Pod "+name+" has failed", func(ctx context.Context) error {
+		pod, err := e.client.CoreV1().Pods(eventingNamespace).Get(ctx, name, metav1.GetOptions{})
+		if err == nil && pod.Status.Phase != corev1.PodFailed {
+			err = fmt.Errorf("it is %s", pod.Status.Phase)
+		}
+		return err
+	})
 }
 
 // serveHere starts a server that pods reach, and returns its URL.

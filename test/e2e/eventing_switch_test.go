@@ -27,11 +27,16 @@ import (
 
 // TestEventingSwitch changes the backend to the mesh and back while an event is sent each 10 ms,
 // with the real Knative Eventing and NATS, and with sinks that are slow, that refuse, and that
-// answer with a body. No event that was accepted is lost.
+// answer with a body, and with a pod of each program that was evicted. No event that was accepted
+// is lost.
 func TestEventingSwitch(t *testing.T) {
 	inLane(t, &others)
 	s := startSwitching(t, full)
 	s.accepted(t, 1000)
+	for _, component := range []string{"publisher-proxy", "controller"} {
+		s.fail(t, component)
+		s.podsReady(t, component, 2)
+	}
 	for _, to := range []string{"EventMesh", "NATS"} {
 		t.Logf("switched to %s in %.0f s", to, s.to(t, to).Seconds())
 		s.prober.Step(to + " after the switch")
@@ -285,7 +290,7 @@ func (s *switching) nothingLost(t *testing.T) *prober.Report {
 func (e *eventing) podsReady(t *testing.T, component string, n int) {
 	t.Helper()
 	poll.Until(t, time.Minute, "the pods of "+component+" are ready", func(ctx context.Context) error {
-		pods, err := e.client.CoreV1().Pods(eventingNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + component})
+		pods, err := e.podsOf(ctx, component)
 		if err != nil {
 			return err
 		}

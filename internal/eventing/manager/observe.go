@@ -116,7 +116,7 @@ func (ob *observer) ours(ctx context.Context, w *observed.World, mesh bool) erro
 	if err := ob.reader.List(ctx, &pods, client.InNamespace(ob.Namespace), labelled); err != nil {
 		return fmt.Errorf("cannot list Pods: %w", err)
 	}
-	w.Pods = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !ob.Names.Ours(p.Labels) })
+	w.Pods = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !ob.Names.Ours(p.Labels) || observed.Ended(&p) })
 	return nil
 }
 

@@ -24,6 +24,15 @@ const (
 // lingering is how long a pod may need to end beyond the time that it was given.
 const lingering = 30 * time.Second
 
+// Ended tells whether a pod has ended for ever and stays, such as one that was evicted, or whose
+// node was shut down: nothing deletes it as long as its ReplicaSet exists. Before Kubernetes 1.24,
+// a kubelet said that a pod had failed before its containers had ended
+// (kubernetes/kubernetes#108366).
+func Ended(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && (p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded) &&
+		!slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.State.Running != nil })
+}
+
 // PodsOf are the pods of a component, terminating ones included.
 func (w *World) PodsOf(component string) (pods []corev1.Pod) {
 	for _, p := range w.Pods {

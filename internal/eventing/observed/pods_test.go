@@ -50,6 +50,35 @@ func TestSendElsewhere(t *testing.T) {
 	}
 }
 
+// TestEnded: an evicted pod does nothing any more, once its containers have ended.
+func TestEnded(t *testing.T) {
+	t.Parallel()
+	running := []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	terminated := []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
+	now := metav1.Now()
+	for _, tc := range []struct {
+		reason     string
+		deleted    *metav1.Time
+		phase      corev1.PodPhase
+		containers []corev1.ContainerStatus
+		want       bool
+	}{
+		{"it runs", nil, corev1.PodRunning, running, false},
+		{"it begins", nil, corev1.PodPending, nil, false},
+		{"its node does not answer", nil, corev1.PodUnknown, running, false},
+		{"it was evicted", nil, corev1.PodFailed, terminated, true},
+		{"it was evicted before its containers had begun", nil, corev1.PodFailed, nil, true},
+		{"it is evicted by an early kubelet", nil, corev1.PodFailed, running, false},
+		{"its node was shut down", nil, corev1.PodSucceeded, terminated, true},
+		{"it is being deleted", &now, corev1.PodFailed, terminated, false},
+	} {
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: tc.deleted}, Status: corev1.PodStatus{Phase: tc.phase, ContainerStatuses: tc.containers}}
+		if got := Ended(&pod); got != tc.want {
+			t.Errorf("%s: %t", tc.reason, got)
+		}
+	}
+}
+
 // TestLingers: a pod has 30 seconds more than it was given.
 func TestLingers(t *testing.T) {
 	t.Parallel()

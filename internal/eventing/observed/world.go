@@ -29,7 +29,7 @@ type World struct {
 	Kept drift.Kept
 	// Claims are the volume claims of NATS, sorted by name.
 	Claims []corev1.PersistentVolumeClaim
-	// Pods are those with our labels, terminating ones included.
+	// Pods are those with our labels, terminating ones included, and without those that have ended.
 	Pods []corev1.Pod
 	// Accounts are the ServiceAccounts of the programs, by name.
 	Accounts map[string]*metav1.PartialObjectMetadata
