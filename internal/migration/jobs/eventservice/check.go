@@ -136,6 +136,11 @@ func (e *eventService) rollout() migration.Status {
 		Note:    "Its conditions and Events say what is missing.",
 		Command: e.describe("deployment", e.deployment.GetName()),
 	}
+	if eventpath.Paused(e.deployment) {
+		st.Message = "somebody has paused it, so that its pods are not replaced"
+		st.Note, st.Command = "To end that:", migration.Kubectl(e.namespace, "rollout", "resume", "deployment", e.deployment.GetName())
+		return st
+	}
 	for _, pod := range e.pods() {
 		if !eventpath.PostsToMesh(pod) || pod.GetDeletionTimestamp() != nil || e.imageOf(pod) != e.imageOf(e.deployment) {
 			continue

@@ -157,6 +157,18 @@ lastState: {terminated: {exitCode: 137, reason: OOMKilled}}}]`)},
 			Command: "kubectl -n kyma-integration describe pod new",
 		},
 	}, {
+		reason: "somebody has paused it",
+		deployment: func() *unstructured.Unstructured {
+			d := deployment(t, container(newImage, true), rolling)
+			d.Object["spec"].(map[string]any)["paused"] = true
+			return d
+		}(),
+		want: migration.Status{
+			Message: "somebody has paused it, so that its pods are not replaced",
+			Note:    "To end that:",
+			Command: "kubectl -n kyma-integration rollout resume deployment shop-event-service",
+		},
+	}, {
 		reason:     "what is wrong with a former pod does not matter",
 		deployment: deployment(t, container(newImage, true), rolling),
 		pods:       []*unstructured.Unstructured{pod(t, "a", container(oldImage, false), "", `containerStatuses: [{name: shop-event-service, restartCount: 9, state: {waiting: {reason: CrashLoopBackOff}}}]`)},

@@ -50,9 +50,19 @@ func (s EventService) Defects() []Answer {
 	}
 	all := s.Former
 	if why := notRolledOut(s.Deployment); why != "" {
-		all = append([]Answer{{EventServiceRollout, self, why, "Wait until it is rolled out, then run again.", self.kubectl("rollout status")}}, all...)
+		rollout := Answer{EventServiceRollout, self, why, "Wait until it is rolled out, then run again.", self.kubectl("rollout status")}
+		if Paused(s.Deployment) {
+			rollout.Problem, rollout.Note, rollout.Command = why+", and is paused", "Somebody has paused it. End that, then run again.", self.kubectl("rollout resume")
+		}
+		all = append([]Answer{rollout}, all...)
 	}
 	return all
+}
+
+// Paused says whether somebody keeps a Deployment from replacing its Pods.
+func Paused(deployment *unstructured.Unstructured) bool {
+	paused, _ := k8sobject.MapAt(deployment.Object, "spec")["paused"].(bool)
+	return paused
 }
 
 // notRolledOut says what is missing until every Pod of a Deployment is one of its

@@ -103,6 +103,12 @@ func TestSwitched(t *testing.T) {
 		{reason: "a status of before the change", deployment: with("metadata", "generation", int64(3)), want: roll + "has changed, and its controller has not caught up"},
 		{reason: "no status", deployment: with("status", map[string]any{}), want: roll + "has changed, and its controller has not caught up"},
 		{reason: "half way", deployment: with("status", "updatedReplicas", int64(0)), want: roll + "is being updated: 0 of 1 pods are new"},
+		{reason: "half way, and paused there", deployment: func() *unstructured.Unstructured {
+			d := with("spec", "paused", true)
+			d.Object["status"].(map[string]any)["updatedReplicas"] = int64(0)
+			return d
+		}(), want: roll + "is being updated: 0 of 1 pods are new, and is paused"},
+		{reason: "paused with nothing to replace", deployment: with("spec", "paused", true)},
 		{reason: "one too many", deployment: with("status", "replicas", int64(2)), want: roll + "is being updated, and still has 1 of its old pods"},
 		{reason: "the new one takes nothing yet", deployment: with("status", "availableReplicas", int64(0)), want: roll + "is being updated: 0 of 1 pods are available"},
 
@@ -122,6 +128,9 @@ func TestSwitched(t *testing.T) {
 		{reason: "nothing was ever installed", optional: true},
 		{reason: "a pod outlives its Deployment", optional: true, pods: []*unstructured.Unstructured{former}, want: "eventservice-former-pod: Pod kyma-integration/old " + bus},
 	} {
+		if tc.deployment != nil {
+			TrimWorkload(tc.deployment) // as the jobs read it
+		}
 		got := EventService{Application: "shop", Namespace: integration, Deployment: tc.deployment, Former: Former("shop", tc.pods), Optional: tc.optional}.Switched()
 		if words(got) != tc.want {
 			t.Errorf("%s:\n got %q\nwant %q", tc.reason, words(got), tc.want)
