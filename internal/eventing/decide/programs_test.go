@@ -291,10 +291,13 @@ func TestScaledByAnother(t *testing.T) {
 	s.set("Deployment", "eventing-controller", int64(4), "status", "availableReplicas")
 	s.set("Deployment", "eventing-controller", int64(4), "status", "updatedReplicas")
 	s.set("Deployment", "eventing-controller", int64(4), "status", "replicas")
-	if message(); number() != 4 {
-		t.Errorf("it has %d pods, where the autoscaler wants 4", number())
+	for _, most := range []int32{5, 0} { // 0: the Eventing has one number
+		of.MaxReplicas = most
+		if message(); number() != 4 {
+			t.Errorf("maxReplicas %d: it has %d pods, where the autoscaler wants 4", most, number())
+		}
 	}
-	of.MaxReplicas, s.w.Scaled = 0, nil
+	s.w.Scaled = nil
 	s.play()
 	s.ready()
 	if got := message(); got != "" || number() != 2 {
