@@ -59,21 +59,33 @@ func (s EventService) Defects() []Answer {
 	return all
 }
 
-// Paused says whether somebody keeps a Deployment from replacing its Pods.
+// Paused says whether Pods of a Deployment have to be replaced, and somebody has paused that. Pods
+// of its present revision that are not available wait for something else.
 func Paused(deployment *unstructured.Unstructured) bool {
 	paused, _ := k8sobject.MapAt(deployment.Object, "spec")["paused"].(bool)
-	return paused
+	updated := inStatus(deployment, "updatedReplicas")
+	return paused && (updated < wanted(deployment) || inStatus(deployment, "replicas") > updated)
+}
+
+// wanted is how many Pods a Deployment is to have.
+func wanted(deployment *unstructured.Unstructured) int64 {
+	if n, ok := k8sobject.Integer(k8sobject.MapAt(deployment.Object, "spec")["replicas"]); ok {
+		return n
+	}
+	return 1 // the API server's default
+}
+
+// inStatus is a number in the status of a Deployment; 0 if it is not there.
+func inStatus(deployment *unstructured.Unstructured, key string) int64 {
+	n, _ := k8sobject.Integer(k8sobject.MapAt(deployment.Object, "status")[key])
+	return n
 }
 
 // notRolledOut says what is missing until every Pod of a Deployment is one of its
 // present revision, and takes events.
 func notRolledOut(deployment *unstructured.Unstructured) string {
-	status := k8sobject.MapAt(deployment.Object, "status")
-	number := func(key string) int64 { n, _ := k8sobject.Integer(status[key]); return n }
-	want, ok := k8sobject.Integer(k8sobject.MapAt(deployment.Object, "spec")["replicas"])
-	if !ok {
-		want = 1 // the API server's default
-	}
+	number := func(key string) int64 { return inStatus(deployment, key) }
+	want := wanted(deployment)
 	switch {
 	case deployment.GetDeletionTimestamp() != nil:
 		return "is being deleted"

@@ -108,6 +108,11 @@ func TestSwitched(t *testing.T) {
 			d.Object["status"].(map[string]any)["updatedReplicas"] = int64(0)
 			return d
 		}(), want: roll + "is being updated: 0 of 1 pods are new, and is paused"},
+		{reason: "paused, and its only pod is not available: to end the pause would not help", deployment: func() *unstructured.Unstructured {
+			d := with("spec", "paused", true)
+			d.Object["status"].(map[string]any)["availableReplicas"] = int64(0)
+			return d
+		}(), want: roll + "is being updated: 0 of 1 pods are available"},
 		{reason: "paused with nothing to replace", deployment: with("spec", "paused", true)},
 		{reason: "one too many", deployment: with("status", "replicas", int64(2)), want: roll + "is being updated, and still has 1 of its old pods"},
 		{reason: "the new one takes nothing yet", deployment: with("status", "availableReplicas", int64(0)), want: roll + "is being updated: 0 of 1 pods are available"},
